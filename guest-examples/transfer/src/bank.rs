@@ -1,5 +1,5 @@
-//! How this tool talks to the bank: JSON in, JSON with an `id` out, and a lookup
-//! by key. It decides nothing about the order of calls.
+//! How this tool talks to the bank: JSON in, JSON with an `id` out, errors as
+//! `{error, message}`, and a lookup by key. It decides nothing about the order of calls.
 
 use crate::bindings::exports::countersign::tool::reconciler::{Header, RecordedResponse, Verdict};
 use crate::bindings::exports::countersign::tool::tool::Failure;
@@ -28,12 +28,12 @@ impl Bank {
         let amount = amount.to_string();
         let query = form([("from", from), ("to", to), ("amount", &amount), ("currency", currency)]);
         let answer = get(&format!("{}/quote?{query}", self.base)).map_err(no_answer)?;
-        id("/quote", &answer)
+        text("/quote", &answer, "quote")
     }
 
     /// A write that makes something: posts `body`, gives the id of what was made.
     pub fn create(&self, path: &str, body: &Value) -> Result<String, Failure> {
-        id(path, &self.post(path, body)?)
+        text(path, &self.post(path, body)?, "id")
     }
 
     /// A write that makes nothing which has an id.
@@ -46,42 +46,38 @@ impl Bank {
         post(&url, "application/json", &[], body.to_string().as_bytes()).map_err(no_answer)
     }
 
-    /// What became of the write with this key. The bank answers 200 with
-    /// `{"status": …, "body": …}`, the answer it gave then; or 404 with JSON. Any
-    /// other 404 is somebody else's (a proxy, a wrong path) and says nothing.
+    /// What became of the write with this key. The bank gives the answer that it
+    /// gave then, or a 404 in its own words. A 404 in anybody else's (a proxy, a
+    /// wrong path) says nothing.
     pub fn lookup(&self, key: &str) -> Verdict {
         let url = format!("{}/lookup?key={}", self.base, percent_encode(key));
         match get(&url) {
-            Ok(answer) if answer.status == 404 && is_json(&answer.body) => Verdict::NotDone,
-            Ok(answer) if answer.status == 200 => {
-                stored(&answer.body).map_or(Verdict::Unknown, Verdict::Done)
-            }
+            Ok(answer) if text("/lookup", &answer, "id").is_ok() => Verdict::Done(stored(answer)),
+            Ok(answer) if answer.status == 404 && is_not_found(&answer.body) => Verdict::NotDone,
             _ => Verdict::Unknown,
         }
     }
 }
 
-fn is_json(body: &[u8]) -> bool {
-    serde_json::from_slice::<Value>(body).is_ok_and(|body| body.is_object())
+/// The answer then. Its headers are about the lookup; only the type is kept.
+fn stored(answer: Answer) -> RecordedResponse {
+    let headers = answer.headers.into_iter().filter(|(name, _)| name == "content-type");
+    RecordedResponse {
+        status: answer.status,
+        headers: headers.map(|(name, value)| Header { name, value }).collect(),
+        body: answer.body,
+    }
 }
 
-/// The answer inside a lookup's answer.
-fn stored(body: &[u8]) -> Option<RecordedResponse> {
-    let found: Value = serde_json::from_slice(body).ok()?;
-    let status = u16::try_from(found["status"].as_u64()?).ok()?;
-    let body = match found.get("body")? {
-        Value::String(text) => text.clone(),
-        json => json.to_string(),
-    };
-    let content_type = Header { name: "content-type".to_owned(), value: b"application/json".to_vec() };
-    Some(RecordedResponse { status, headers: vec![content_type], body: body.into_bytes() })
+fn is_not_found(body: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(body).is_ok_and(|body| body["error"] == "not_found")
 }
 
-/// The `id` of a successful answer, else why there is none.
-fn id(path: &str, answer: &Answer) -> Result<String, Failure> {
-    match success(path, answer)?["id"].as_str() {
-        Some(id) => Ok(id.to_owned()),
-        None => Err(Failure::Broken(format!("the bank's answer to {path} has no `id`"))),
+/// A member of a successful answer that is a text, else why there is none.
+fn text(path: &str, answer: &Answer, member: &str) -> Result<String, Failure> {
+    match success(path, answer)?[member].as_str() {
+        Some(text) => Ok(text.to_owned()),
+        None => Err(Failure::Broken(format!("the bank's answer to {path} has no `{member}`"))),
     }
 }
 
@@ -92,7 +88,7 @@ fn success(path: &str, answer: &Answer) -> Result<Value, Failure> {
         200..=299 => Ok(body),
         408 | 425 | 429 | 500..=599 => Err(Failure::TryLater(answer.retry_after())),
         status @ 400..=499 => {
-            let said = body["error"]["message"].as_str().unwrap_or("no reason given");
+            let said = body["message"].as_str().unwrap_or("no reason given");
             Err(Failure::Refused(format!("the bank answered {path} with {status}: {said}")))
         }
         status => Err(Failure::Broken(format!("the bank answered {path} with {status}"))),
