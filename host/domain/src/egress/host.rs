@@ -63,6 +63,9 @@ fn parse(given: &str) -> Result<HostName, &'static str> {
         let ip: Ipv6Addr = inner.parse().map_err(|_| "not an IPv6 address")?;
         return Ok(HostName { text: format!("[{ip}]"), ip: Some(IpAddr::V6(ip)) });
     }
+    if given.contains([':', '/', '?', '#']) {
+        return Err("a host stands alone: scheme, port and path are given apart");
+    }
     let name = given.strip_suffix('.').unwrap_or(given).to_ascii_lowercase();
     if ends_in_a_number(&name) {
         // The standard library takes four decimal numbers without leading zeros

@@ -143,28 +143,44 @@ impl fmt::Debug for Redactor {
 impl Needle {
     /// The end of the longest match that begins here.
     fn match_at(&self, buffer: &[u8], start: usize) -> Option<usize> {
-        // Several readings of one place are possible (`%` may be itself or begin
-        // an escape), so the ends of all of them are carried along.
-        let mut ends = vec![start];
+        let mut end = start;
         for (index, unit) in self.units.iter().enumerate() {
-            let mut next = Vec::with_capacity(1);
+            let at = self.next_unit(buffer, end, index);
+            let (mut length, mut ambiguous) = (None, false);
+            unit.matches(&buffer[at..], |found| ambiguous |= *length.get_or_insert(found) != found);
+            if ambiguous {
+                return self.match_all(buffer, end, index);
+            }
+            end = at + length?;
+        }
+        Some(end)
+    }
+
+    /// The same from some unit on, where a place can be read in several ways
+    /// (`%` may be itself or begin an escape): all their ends are carried along.
+    fn match_all(&self, buffer: &[u8], start: usize, from: usize) -> Option<usize> {
+        let mut ends = vec![start];
+        for (index, unit) in self.units.iter().enumerate().skip(from) {
+            let mut next = Vec::with_capacity(2);
             for end in ends {
-                let at = match self.form {
-                    Form::Base64 { .. } if index > 0 => skip_line_breaks(buffer, end),
-                    _ => end,
-                };
+                let at = self.next_unit(buffer, end, index);
                 unit.matches(&buffer[at..], |length| {
                     if !next.contains(&(at + length)) {
                         next.push(at + length);
                     }
                 });
             }
-            if next.is_empty() {
-                return None;
-            }
             ends = next;
         }
         ends.into_iter().max()
+    }
+
+    /// Where the next unit is to be looked for, when the one before ended here.
+    fn next_unit(&self, buffer: &[u8], end: usize, index: usize) -> usize {
+        match self.form {
+            Form::Base64 { .. } if index > 0 => skip_line_breaks(buffer, end),
+            _ => end,
+        }
     }
 
     /// Takes in the base64 characters at both ends that hold a few of the
