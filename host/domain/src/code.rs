@@ -64,3 +64,7 @@ pub const TOOL_TRAPPED: &str = "tool_trapped";
 pub const NOT_SENT: &str = "not_sent";
 /// The worker that ran it is gone; nothing is in doubt.
 pub const WORKER_LOST: &str = "worker_lost";
+/// The tool ended before its first write could be shown.
+pub const PLANNING_FAILED: &str = "planning_failed";
+/// The action asked for more effects than its grant allows.
+pub const TOO_MANY_EFFECTS: &str = "too_many_effects";

@@ -125,6 +125,28 @@ pub fn http_effect(
     }))
 }
 
+/// The fingerprint of a call that is malformed: it goes nowhere, but its refusal
+/// is recorded, and a replay has to come to the same place.
+pub fn malformed_effect(method: &str, scheme: &str, authority: &str, path: &str, body: &[u8]) -> EffectFingerprint {
+    #[derive(Serialize)]
+    struct Fields<'a> {
+        tag: &'static str,
+        method: &'a str,
+        scheme: &'a str,
+        authority: &'a str,
+        path: &'a str,
+        body: Digest,
+    }
+    EffectFingerprint(digest_of(&Fields {
+        tag: "countersign/malformed-effect/1",
+        method,
+        scheme,
+        authority,
+        path,
+        body: Digest::of(body),
+    }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

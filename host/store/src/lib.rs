@@ -21,7 +21,7 @@ pub mod steps;
 pub mod conformance;
 
 pub use error::StoreError;
-pub use ledger::Ledger;
+pub use ledger::{Changed, Ledger};
 pub use registry::{NewPrincipal, NewTool, PrincipalRow, Registry};
 
 /// Everything a host keeps.

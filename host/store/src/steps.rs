@@ -34,6 +34,19 @@ pub struct Move {
     pub by: String,
 }
 
+impl Move {
+    /// The move by which an answer settles a send that became `unknown` while
+    /// it ran.
+    pub fn found_done_late(ordinal: Ordinal) -> Move {
+        let by = "worker".to_owned();
+        // A write claim waits until nothing is in flight, so at most one effect
+        // of an action becomes unknown per attempt; the store refuses this move
+        // where another is unknown, too.
+        let fact = Fact::FoundDone { ordinal, by: by.clone(), others_unknown: false };
+        Move { fact, to: State::FailedRetryable, by }
+    }
+}
+
 /// A proposal. The store derives nothing: ids and digests come computed.
 #[derive(Debug, Clone)]
 pub struct NewAction {
@@ -270,6 +283,9 @@ pub enum SendResult {
     },
     /// No byte was written; never shown to the component.
     NotSent,
+    /// It was refused before anything was sent (its address, a missing secret);
+    /// the component is shown that, so it is final.
+    Refused(Refusal),
 }
 
 /// A record of a send.
@@ -398,4 +414,6 @@ pub struct Due {
     pub action: Action,
     /// Its unknown effects.
     pub unknown: Vec<EffectRecord>,
+    /// The tenant's policy epoch now.
+    pub policy_epoch: i64,
 }

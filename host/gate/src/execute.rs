@@ -1,0 +1,361 @@
+//! Executing an action: claim it, run it, write down how it ended; or wait for
+//! whoever does. Nobody runs it because they got tired of waiting.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use countersign_domain::action::{Action, State};
+use countersign_domain::id::{ActionId, AttemptId, TenantId};
+use countersign_domain::plan::Plan;
+use countersign_domain::run::{Call, Ended, RunContext, RunReport};
+use countersign_store::steps::{ClaimAction, ClaimKind, ClaimedAction, EndAttempt, Step};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use crate::attempt::{Attempt, Way};
+use crate::conclude::{Conclusion, Remains, conclude};
+use crate::propose::run_limits;
+use crate::signals::Point;
+use crate::{Gate, GateError, Inner};
+
+/// How an execution stands when the caller is answered.
+#[derive(Debug, Clone)]
+pub enum Execution {
+    /// It ended, one way or another.
+    Ended {
+        /// The row.
+        action: Box<Action>,
+        /// The caller is told what an earlier run, or another caller's, did.
+        replayed: bool,
+    },
+    /// Somebody runs it, or will.
+    Running(Box<Action>),
+}
+
+impl Gate {
+    /// Runs an approved action, or joins whoever runs it, and waits so long.
+    /// A caller that goes away changes nothing: the run is a task of its own.
+    ///
+    /// # Errors
+    /// [`GateError::InvalidState`] if it is not approved,
+    /// [`GateError::ApprovalExpired`], [`GateError::ActionChanged`], and
+    /// [`GateError::InDoubt`] if the outcome is unknown and stays so for now.
+    pub async fn execute(&self, tenant: &TenantId, id: ActionId, wait: Duration) -> Result<Execution, GateError> {
+        let deadline = Instant::now() + wait;
+        let waiter = self.inner.waiters.wait_for(id);
+        let mut action = match self.inner.claim(tenant, id, ClaimKind::Run).await? {
+            Step::Made(run) => {
+                let running = tokio::spawn(self.inner.clone().run(run));
+                let claimed = tokio::time::timeout_at(deadline, running).await;
+                match claimed {
+                    // The run ended and this caller was its runner.
+                    Ok(Ok(Some(action))) if action.state.is_terminal() => {
+                        return Ok(Execution::Ended { action, replayed: false });
+                    }
+                    _ => self.inner.row(tenant, id).await?,
+                }
+            }
+            Step::Lost(action) => *action,
+        };
+        loop {
+            let changed = waiter.changed();
+            let out_of_time = Instant::now() >= deadline;
+            match self.stands(action).await? {
+                Stands::Ended(action) => return Ok(Execution::Ended { action, replayed: true }),
+                Stands::Running(action) if out_of_time => return Ok(Execution::Running(action)),
+                Stands::InDoubt { action, settles_itself, why } if out_of_time || !settles_itself => {
+                    return Err(GateError::InDoubt { action, why });
+                }
+                Stands::Running(_) | Stands::InDoubt { .. } => {}
+            }
+            let _ = tokio::time::timeout_at(deadline, changed).await;
+            action = self.inner.row(tenant, id).await?;
+        }
+    }
+
+    /// Waits until an action is decided or ended, or the time is up.
+    ///
+    /// # Errors
+    /// [`GateError::NotFound`] if there is none.
+    pub async fn wait(&self, tenant: &TenantId, id: ActionId, wait: Duration) -> Result<Action, GateError> {
+        let deadline = Instant::now() + wait;
+        let waiter = self.inner.waiters.wait_for(id);
+        let first = self.inner.row(tenant, id).await?;
+        let mut action = first.clone();
+        loop {
+            let decided = action.state != first.state || action.state.is_terminal();
+            if decided || Instant::now() >= deadline {
+                return Ok(action);
+            }
+            let changed = waiter.changed();
+            let _ = tokio::time::timeout_at(deadline, changed).await;
+            action = self.inner.row(tenant, id).await?;
+        }
+    }
+
+    /// Where an action that could not be claimed stands, for its caller.
+    async fn stands(&self, action: Action) -> Result<Stands, GateError> {
+        let invalid = |action: &Action, hint: &str| {
+            Err(GateError::InvalidState { action: action.id, state: action.state, hint: hint.into() })
+        };
+        match action.state {
+            state if state.is_terminal() => Ok(Stands::Ended(Box::new(action))),
+            State::Executing | State::FailedRetryable => Ok(Stands::Running(Box::new(action))),
+            State::OutcomeUnknown => {
+                let why = action.error.as_ref().map_or("its worker is gone".into(), |error| error.message.clone());
+                let settles_itself = self.inner.repeats_itself(&action).await?;
+                Ok(Stands::InDoubt { action: Box::new(action), settles_itself, why })
+            }
+            State::Proposed | State::AwaitingApproval => {
+                let now = self.inner.store.now().await?;
+                if now >= action.approval_expires {
+                    return Ok(Stands::Ended(Box::new(self.inner.expire(action).await?)));
+                }
+                invalid(&action, "it is not approved yet; wait for the decision")
+            }
+            // Approved and still not to be claimed: something changed since.
+            State::Approved => {
+                let action = self.inner.void_if_changed(action).await?;
+                if action.state.is_terminal() {
+                    return Ok(Stands::Ended(Box::new(action)));
+                }
+                if self.inner.is_draining() {
+                    return Err(GateError::unavailable("this host is shutting down; try again"));
+                }
+                if self.inner.is_paused(&action).await? {
+                    return invalid(&action, "its tool is paused by an operator");
+                }
+                Ok(Stands::Running(Box::new(action)))
+            }
+            _ => invalid(&action, "it cannot be executed"),
+        }
+    }
+}
+
+enum Stands {
+    Ended(Box<Action>),
+    Running(Box<Action>),
+    InDoubt { action: Box<Action>, settles_itself: bool, why: String },
+}
+
+/// A claimed action, and the place it runs in.
+pub(crate) struct Run {
+    claimed: ClaimedAction,
+    attempt: AttemptId,
+    place: OwnedSemaphorePermit,
+}
+
+impl Inner {
+    pub(crate) async fn row(&self, tenant: &TenantId, id: ActionId) -> Result<Action, GateError> {
+        self.store.action(tenant, id).await?.ok_or_else(|| GateError::no_action(id))
+    }
+
+    /// Claims an action for one attempt of this host.
+    pub(crate) async fn claim(
+        &self,
+        tenant: &TenantId,
+        id: ActionId,
+        kind: ClaimKind,
+    ) -> Result<Step<Run>, GateError> {
+        // A place first: a claim that then waits for one wastes its lease.
+        let place = self.places.clone().acquire_owned().await;
+        let place = place.map_err(|_| GateError::unavailable("this host is shutting down"))?;
+        if self.is_draining() {
+            return Ok(Step::Lost(Box::new(self.row(tenant, id).await?)));
+        }
+        self.reached(Point::BeforeClaim, None).await;
+        let attempt = AttemptId(uuid::Uuid::new_v4());
+        let claim = ClaimAction {
+            tenant: tenant.clone(),
+            action: id,
+            attempt,
+            owner: self.config.owner.clone(),
+            lease: self.config.lease,
+            kind,
+        };
+        match self.store.claim_action(claim).await {
+            Ok(Step::Made(claimed)) => Ok(Step::Made(Run { claimed, attempt, place })),
+            Ok(Step::Lost(action)) => Ok(Step::Lost(action)),
+            Err(countersign_store::StoreError::NotFound { .. }) => Err(GateError::no_action(id)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Runs a claimed action to the end of its attempt. `None`: the attempt was
+    /// over before that, and somebody else wrote what became of it.
+    pub(crate) async fn run(self: Arc<Inner>, run: Run) -> Option<Box<Action>> {
+        self.reached(Point::AfterClaim, None).await;
+        let Run { claimed, attempt, place } = run;
+        let tenant = claimed.action.tenant.clone();
+        let ended = match self.prepare(claimed, attempt).await {
+            Ok(prepared) => self.run_prepared(prepared).await,
+            Err(unprepared) => {
+                let (claimed, why) = *unprepared;
+                self.give_back(claimed, attempt, why).await
+            }
+        };
+        self.reached(Point::AfterEnd, None).await;
+        drop(place);
+        let action = ended?;
+        self.nudge.notify_one();
+        debug_assert_eq!(action.tenant, tenant);
+        Some(action)
+    }
+
+    async fn prepare(
+        self: &Arc<Inner>,
+        claimed: ClaimedAction,
+        id: AttemptId,
+    ) -> Result<(Arc<Attempt>, Call), Box<(ClaimedAction, GateError)>> {
+        let action = &claimed.action;
+        let ready = async {
+            let grant = self.grants.get(&*self.store, &action.tenant, action.grant).await?;
+            self.ensure_loaded(&action.tenant, action.component).await?;
+            let plan: Plan = serde_json::from_str(action.plan.as_str())
+                .map_err(|error| GateError::unavailable(format!("the stored plan cannot be read: {error}")))?;
+            Ok((grant, plan))
+        };
+        let (grant, plan) = match ready.await {
+            Ok(ready) => ready,
+            Err(why) => return Err(Box::new((claimed, why))),
+        };
+        let call = Call {
+            component: action.component,
+            arguments: action.arguments.clone(),
+            context: RunContext {
+                tenant: action.tenant.clone(),
+                action: action.id,
+                run: action.key.run().map(|(run, _)| run.to_owned()),
+                step: action.key.run().map(|(_, step)| step.to_owned()),
+                actor: action.actor.clone(),
+                started: action.created,
+                seed: action.seed,
+            },
+            limits: run_limits(&grant),
+            forbidden_headers: Arc::new(grant.forbidden_headers()),
+        };
+        Ok((Arc::new(Attempt::new(self.clone(), claimed, id, grant, plan)), call))
+    }
+
+    async fn run_prepared(self: &Arc<Inner>, (attempt, call): (Arc<Attempt>, Call)) -> Option<Box<Action>> {
+        let heartbeat = tokio::spawn(beat(attempt.clone()));
+        let report = self.components.invoke(call, Arc::new(Way(attempt.clone()))).await;
+        self.reached(Point::BeforeEnd, None).await;
+        // Taken when no send runs any more: an attempt never ends while one does.
+        let progress = if countersign_domain::planted::on("end-while-sending") {
+            attempt.progress.try_lock().ok()
+        } else {
+            Some(attempt.progress.lock().await)
+        };
+        heartbeat.abort();
+        let cancel = match attempt.halted.load(Ordering::Acquire) {
+            false => None,
+            true => self.row(&attempt.action.tenant, attempt.action.id).await.ok()?.cancel_requested,
+        };
+        let RunReport { ended, log: printed } = report;
+        let result_misfit = match &ended {
+            Ended::Returned(result) => self.result_misfit(&attempt.action, result).await,
+            _ => None,
+        };
+        let no_log = countersign_domain::effect_log::EffectLog::new(Vec::new());
+        let (log, sending, stop) = match progress {
+            Some(mut progress) => {
+                let stop = progress.stop.take();
+                (progress.log.clone(), progress.sending, stop)
+            }
+            None => (no_log, None, None),
+        };
+        let conclusion = conclude(Remains {
+            action: &attempt.action,
+            log: &log,
+            sending,
+            stop,
+            ended,
+            cancel,
+            retry: self.config.retry,
+            jitter: crate::jitter(),
+            result_misfit,
+        })?;
+        self.write_down(&attempt.action, attempt.id, conclusion, printed).await
+    }
+
+    /// An attempt that could not even begin.
+    async fn give_back(&self, claimed: ClaimedAction, id: AttemptId, why: GateError) -> Option<Box<Action>> {
+        tracing::error!(action = %claimed.action.id, error = %why, "an attempt could not begin");
+        let log = countersign_domain::effect_log::EffectLog::new(claimed.effects);
+        let conclusion = conclude(Remains {
+            action: &claimed.action,
+            log: &log,
+            sending: None,
+            stop: None,
+            ended: Ended::Unavailable(why.to_string()),
+            cancel: None,
+            retry: self.config.retry,
+            jitter: crate::jitter(),
+            result_misfit: None,
+        })?;
+        self.write_down(&claimed.action, id, conclusion, Vec::new()).await
+    }
+
+    async fn write_down(
+        &self,
+        action: &Action,
+        attempt: AttemptId,
+        conclusion: Conclusion,
+        log: Vec<String>,
+    ) -> Option<Box<Action>> {
+        let end = EndAttempt {
+            tenant: action.tenant.clone(),
+            action: action.id,
+            attempt,
+            moved: conclusion.moved(),
+            result: conclusion.result,
+            error: conclusion.error,
+            next_attempt_after: conclusion.next_attempt_after,
+            set_aside: conclusion.set_aside,
+            lost: conclusion.lost,
+            log,
+        };
+        match self.store.end_attempt(end).await {
+            Ok(Step::Made(action)) => Some(Box::new(action)),
+            Ok(Step::Lost(row)) => {
+                tracing::warn!(action = %row.id, state = %row.state, "an attempt was over before it ended");
+                None
+            }
+            // The lease runs out and the reaper states what can be stated.
+            Err(error) => {
+                tracing::error!(action = %action.id, %error, "the end of an attempt could not be recorded");
+                None
+            }
+        }
+    }
+
+    async fn result_misfit(
+        &self,
+        action: &Action,
+        result: &countersign_domain::canonical::CanonicalJson,
+    ) -> Option<String> {
+        let tool = self.store.tool(&action.tenant, &action.tool, Some(&action.version)).await.ok()??;
+        self.schemas.check_result(&tool, result).err()
+    }
+}
+
+/// Keeps an attempt's lease alive, and hears whether it should stop.
+async fn beat(attempt: Arc<Attempt>) {
+    let gate = &attempt.gate;
+    let every = gate.config.lease.length / 3;
+    loop {
+        tokio::time::sleep(every).await;
+        let action = &attempt.action;
+        match gate.store.heartbeat(&action.tenant, action.id, attempt.id, gate.config.lease).await {
+            Ok(Some(row)) if row.cancel_requested.is_none() => {}
+            Ok(_) => {
+                attempt.halted.store(true, Ordering::Release);
+                return;
+            }
+            // Not heard: the lease decides. It is looked at before every send.
+            Err(error) => tracing::warn!(action = %action.id, %error, "a heartbeat was not recorded"),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The rules of passage: who may pass, exactly as approved, at most once, and
+//! what is done when nobody knows.
+//!
+//! This room knows neither wasm nor axum. A component is a trait to it
+//! ([`Components`]), and so are the points at which a test may stop it
+//! ([`Signals`]).
+//!
+//! Follow an action in this order: [`propose`] (with [`plan`]), [`decide`],
+//! [`execute`], [`attempt`] — the heart: one call of a component, from claim to
+//! record —, [`conclude`]; then [`reaper`] and [`resolve`] for what went wrong.
+//! [`dispatch`] is the only code here that can send anything.
+
+#![deny(missing_docs)]
+
+pub mod attempt;
+pub mod components;
+pub mod conclude;
+pub mod decide;
+pub mod dispatch;
+mod error;
+pub mod execute;
+pub mod grants;
+pub mod install;
+pub mod plan;
+pub mod propose;
+pub mod reaper;
+pub mod request;
+pub mod resolve;
+pub mod signals;
+pub mod waiters;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use countersign_domain::lease::LeaseTerms;
+use countersign_domain::retry::RetryTerms;
+use countersign_store::Store;
+
+pub use components::{ComponentError, Components, Effects};
+pub use error::GateError;
+pub use signals::{Point, Signals};
+
+/// What the gate is told at start.
+#[derive(Debug, Clone)]
+pub struct GateConfig {
+    /// Who this host is, for people: `host/pid`.
+    pub owner: String,
+    /// How long attempts live.
+    pub lease: LeaseTerms,
+    /// How often, and how soon again.
+    pub retry: RetryTerms,
+    /// Repeats of an unknown effect without a person. Chosen: ten, which with
+    /// doubling rests spans about five minutes of a provider's trouble.
+    pub repeats: u32,
+    /// How often the reaper looks when nothing wakes it.
+    pub reap_every: Duration,
+    /// Attempts that this host runs at once. Chosen: 256; each costs a suspended
+    /// component, about 20 KiB and a place in the engine's pool.
+    pub concurrent_attempts: usize,
+    /// What no grant may exceed.
+    pub ceiling: countersign_domain::grant::Ceiling,
+}
+
+impl Default for GateConfig {
+    fn default() -> GateConfig {
+        GateConfig {
+            owner: "host".into(),
+            lease: LeaseTerms::default(),
+            retry: RetryTerms::default(),
+            repeats: 10,
+            reap_every: Duration::from_millis(250),
+            concurrent_attempts: 256,
+            ceiling: countersign_domain::grant::Ceiling::default(),
+        }
+    }
+}
+
+/// The gate. Cheap to clone; every surface and every worker holds one.
+#[derive(Clone)]
+pub struct Gate {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    store: Arc<dyn Store>,
+    components: Arc<dyn Components>,
+    dispatcher: dispatch::Dispatcher,
+    grants: grants::Grants,
+    schemas: propose::Schemas,
+    signals: Option<Arc<dyn Signals>>,
+    waiters: waiters::Waiters,
+    /// One place per attempt that may run at once.
+    places: Arc<tokio::sync::Semaphore>,
+    /// Wakes the reaper before its time.
+    nudge: tokio::sync::Notify,
+    /// Set once: no new claims.
+    draining: tokio::sync::watch::Sender<bool>,
+    config: GateConfig,
+}
+
+impl Gate {
+    /// A gate over a store, a way to run components, and a sender.
+    pub fn new(
+        store: Arc<dyn Store>,
+        components: Arc<dyn Components>,
+        dispatcher: dispatch::Dispatcher,
+        signals: Option<Arc<dyn Signals>>,
+        config: GateConfig,
+    ) -> Gate {
+        let waiters = waiters::Waiters::default();
+        waiters.clone().listen(store.subscribe());
+        Gate {
+            inner: Arc::new(Inner {
+                places: Arc::new(tokio::sync::Semaphore::new(config.concurrent_attempts)),
+                store,
+                components,
+                dispatcher,
+                grants: grants::Grants::default(),
+                schemas: propose::Schemas::default(),
+                signals,
+                waiters,
+                nudge: tokio::sync::Notify::new(),
+                draining: tokio::sync::watch::Sender::new(false),
+                config,
+            }),
+        }
+    }
+
+    /// The store, for reading.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.inner.store
+    }
+
+    /// Takes no new claim from now on, and returns when every attempt that runs
+    /// has ended: its send finished, its answer recorded.
+    pub async fn drain(&self) {
+        self.inner.draining.send_replace(true);
+        let all = u32::try_from(self.inner.config.concurrent_attempts).unwrap_or(u32::MAX);
+        // Every place free means that no attempt runs. The semaphore is never
+        // closed, so this cannot fail.
+        let _ = self.inner.places.acquire_many(all).await;
+    }
+}
+
+impl Inner {
+    pub(crate) fn is_draining(&self) -> bool {
+        *self.draining.borrow()
+    }
+
+    /// Lets a test stop here; nothing in a build for use.
+    pub(crate) async fn reached(&self, point: Point, ordinal: Option<countersign_domain::id::Ordinal>) {
+        if let Some(signals) = &self.signals {
+            signals.reached(point, ordinal).await;
+        }
+    }
+}
+
+/// A number in `0.0..1.0` for jitter; nothing is decided by it.
+pub(crate) fn jitter() -> f64 {
+    let bytes = uuid::Uuid::new_v4();
+    f64::from(u32::from_be_bytes([bytes.as_bytes()[0], bytes.as_bytes()[1], bytes.as_bytes()[2], bytes.as_bytes()[3]]))
+        / (f64::from(u32::MAX) + 1.0)
+}

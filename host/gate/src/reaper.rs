@@ -1,0 +1,283 @@
+//! Nothing waits for somebody who may never come. The reaper looks for actions
+//! whose worker is gone, whose approval ran out, whose budget is spent, whose
+//! cancel nobody heard; and for those that are due to run.
+//!
+//! [`plan`] decides, and is pure; the rest of the file does what it says.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use countersign_domain::action::{Action, ActionError, Fact, State, next};
+use countersign_domain::code;
+use countersign_domain::grant::RecoveryClass;
+use countersign_domain::id::ActionId;
+use countersign_domain::retry::RetryTerms;
+use countersign_domain::time::Timestamp;
+use countersign_store::steps::{ClaimKind, Due, Move, Step, Transition, When};
+
+use crate::{Gate, GateError, Inner};
+
+/// How many actions one look takes. Chosen: a look is one short read; more than
+/// this is taken by the next look.
+const BATCH: u32 = 100;
+
+/// What is to be done about an action.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Todo {
+    /// State a fact.
+    State {
+        /// The fact.
+        fact: Fact,
+        /// Holds only if this is so.
+        when: When,
+        /// For the row.
+        error: Option<ActionError>,
+        /// When the next attempt is due, from now.
+        next_attempt_after: Option<Duration>,
+    },
+    /// Claim and run.
+    Run(ClaimKind),
+}
+
+/// Decides about one action. `None`: it waits for a person, a provider's rest
+/// or its worker, and that is visible in its row.
+pub fn plan(now: Timestamp, due: &Due, all_leases_over: bool, retry: RetryTerms, jitter: f64) -> Option<Todo> {
+    let action = &due.action;
+    let standing = action.standing();
+    let state = |fact, when, error| Some(Todo::State { fact, when, error, next_attempt_after: None });
+    let rested = action.next_attempt.is_none_or(|at| now >= at);
+    let changed = due.policy_epoch != action.policy_epoch;
+    match action.state {
+        State::AwaitingApproval | State::Approved if now >= action.approval_expires => {
+            state(Fact::Expired { standing }, When::ApprovalExpired, Some(expired(action)))
+        }
+        State::Approved if action.run_by_itself && changed => {
+            let what = "what was approved may have changed: a grant, a tool version, a policy or a role did".to_owned();
+            let error = Some(error(code::ACTION_CHANGED, &what));
+            state(Fact::Changed { standing, what }, When::Always, error)
+        }
+        State::Approved if action.run_by_itself => Some(Todo::Run(ClaimKind::Run)),
+        State::Executing if all_leases_over || action.lease_expires.is_none_or(|at| now >= at) => {
+            let when = if all_leases_over { When::Always } else { When::LeaseExpired };
+            let rest = Some(if all_leases_over { Duration::ZERO } else { retry.rest(action.attempt.0, jitter, None) });
+            let (fact, error) = match (action.in_flight, standing.open) {
+                (None, false) => {
+                    (Fact::WorkerLost { standing }, error(code::WORKER_LOST, "its worker is gone; nothing is in doubt"))
+                }
+                (in_flight, _) => {
+                    let unknown = due.unknown.first().map(|record| record.ordinal);
+                    let ordinal = in_flight.or(unknown).unwrap_or(countersign_domain::id::Ordinal(0));
+                    let why = format!("its worker is gone, and effect {ordinal} may have been sent");
+                    let error = error(code::EXECUTION_IN_DOUBT, &why);
+                    (Fact::OutcomeLost { ordinal, why }, error)
+                }
+            };
+            Some(Todo::State { fact, when, error: Some(error), next_attempt_after: rest })
+        }
+        State::FailedRetryable => {
+            if let Some(reason) = &action.cancel_requested {
+                let message = format!("it was cancelled: {reason}");
+                let fact = Fact::Cancelled { standing, reason: reason.clone() };
+                return state(fact, When::Always, Some(error(code::CANCELLED, &message)));
+            }
+            if !standing.writes_stand && now >= action.approval_expires {
+                return state(Fact::Expired { standing }, When::ApprovalExpired, Some(expired(action)));
+            }
+            if !standing.writes_stand && changed {
+                let what = "a grant, a tool version, a policy or a role changed before anything was sent".to_owned();
+                let error = Some(error(code::ACTION_CHANGED, &what));
+                return state(Fact::Changed { standing, what }, When::Always, error);
+            }
+            if action.attempts_left == 0 {
+                let last = action.error.as_ref().map_or("", |error| error.message.as_str());
+                let message = format!("it failed {} times; the last time: {last}", action.attempt);
+                return state(Fact::RetriesExhausted, When::Always, Some(error(code::RETRIES_EXHAUSTED, &message)));
+            }
+            rested.then_some(Todo::Run(ClaimKind::Run))
+        }
+        State::OutcomeUnknown if rested && may_repeat(now, action, due) => Some(Todo::Run(ClaimKind::Repeat)),
+        _ => None,
+    }
+}
+
+/// Whether everything that is unknown may be sent again under its own key. The
+/// claim judges the window once more.
+pub fn may_repeat(now: Timestamp, action: &Action, due: &Due) -> bool {
+    action.repeats_left > 0
+        && action.cancel_requested.is_none()
+        // A component that asks for something else now is no way to ask again.
+        && action.error.as_ref().is_none_or(|error| error.code != code::REPLAY_DIVERGED)
+        && !due.unknown.is_empty()
+        && due.unknown.iter().all(|record| {
+            record.terms.class == RecoveryClass::ProviderIdempotent
+                && record.window_ends().is_some_and(|end| now < end)
+        })
+}
+
+fn error(code: &str, message: &str) -> ActionError {
+    ActionError { code: code.into(), message: message.into() }
+}
+
+fn expired(action: &Action) -> ActionError {
+    error(code::APPROVAL_EXPIRED, &format!("its approval ran out at {}", action.approval_expires))
+}
+
+impl Gate {
+    /// One look: does everything that is due. With `all_leases_over` (one host
+    /// holds the store and just opened it) no lease is waited for.
+    ///
+    /// # Errors
+    /// Only if the store cannot be read.
+    pub async fn tend(&self, all_leases_over: bool) -> Result<usize, GateError> {
+        self.inner.tend(all_leases_over, &Arc::default()).await
+    }
+
+    /// Looks again and again until the gate drains: at once when something may
+    /// be due, and on a timer, because a wake-up may be lost.
+    pub async fn keep_tending(&self, all_leases_over: bool) {
+        let inner = &self.inner;
+        let claiming = Arc::default();
+        let mut draining = inner.draining.subscribe();
+        let mut first = all_leases_over;
+        loop {
+            match inner.tend(first, &claiming).await {
+                Ok(_) => first = false,
+                Err(error) => tracing::error!(%error, "the reaper could not look"),
+            }
+            tokio::select! {
+                () = inner.nudge.notified() => {}
+                () = tokio::time::sleep(inner.config.reap_every) => {}
+                _ = draining.wait_for(|draining| *draining) => return,
+            }
+        }
+    }
+}
+
+/// Actions that this host is about to claim: a look must not start a second
+/// claim of what the look before it is still waiting to run.
+type Claiming = Arc<Mutex<HashSet<ActionId>>>;
+
+impl Inner {
+    async fn tend(self: &Arc<Inner>, all_leases_over: bool, claiming: &Claiming) -> Result<usize, GateError> {
+        let due = self.store.due(BATCH, all_leases_over).await?;
+        let now = self.store.now().await?;
+        let mut done = 0;
+        for due in due {
+            let Some(todo) = plan(now, &due, all_leases_over, self.config.retry, crate::jitter()) else { continue };
+            match todo {
+                Todo::State { fact, when, error, next_attempt_after } => {
+                    match self.state(&due.action, fact, when, error, next_attempt_after, "reaper").await {
+                        Ok(Step::Made(action)) => {
+                            tracing::info!(action = %action.id, state = %action.state, "the reaper moved an action");
+                            done += 1;
+                        }
+                        // Somebody was first.
+                        Ok(Step::Lost(_)) => {}
+                        Err(error) => tracing::error!(action = %due.action.id, %error, "the reaper failed"),
+                    }
+                }
+                Todo::Run(kind) => {
+                    done += 1;
+                    self.clone().run_later(due.action, kind, claiming.clone());
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    fn run_later(self: Arc<Inner>, action: Action, kind: ClaimKind, claiming: Claiming) {
+        let id = action.id;
+        if !claiming.lock().unwrap_or_else(PoisonError::into_inner).insert(id) {
+            return;
+        }
+        tokio::spawn(async move {
+            let claimed = self.claim(&action.tenant, id, kind).await;
+            claiming.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            match claimed {
+                Ok(Step::Made(run)) => {
+                    self.run(run).await;
+                }
+                Ok(Step::Lost(_)) => {}
+                Err(error) => tracing::error!(action = %id, %error, "a due action could not be claimed"),
+            }
+        });
+    }
+
+    /// States a fact about an action as read; what the rules do not allow is an
+    /// error here, never a write.
+    pub(crate) async fn state(
+        &self,
+        action: &Action,
+        fact: Fact,
+        when: When,
+        error: Option<ActionError>,
+        next_attempt_after: Option<Duration>,
+        by: &str,
+    ) -> Result<Step<Action>, GateError> {
+        let to = next(action.state, &fact).map_err(|illegal| GateError::InvalidState {
+            action: action.id,
+            state: action.state,
+            hint: illegal.to_string(),
+        })?;
+        let in_flight_becomes_unknown = matches!(fact, Fact::OutcomeLost { .. });
+        let transition = Transition {
+            tenant: action.tenant.clone(),
+            action: action.id,
+            expected: action.version_counter,
+            moved: Move { fact, to, by: by.into() },
+            when,
+            error,
+            next_attempt_after,
+            in_flight_becomes_unknown,
+            superseded_by: None,
+        };
+        Ok(self.store.transition(transition).await?)
+    }
+
+    /// Writes down that an approval ran out; returns the row as it stands.
+    pub(crate) async fn expire(&self, action: Action) -> Result<Action, GateError> {
+        let fact = Fact::Expired { standing: action.standing() };
+        let error = Some(expired(&action));
+        match self.state(&action, fact, When::ApprovalExpired, error, None, "reaper").await? {
+            Step::Made(action) => Ok(action),
+            Step::Lost(action) => Ok(*action),
+        }
+    }
+
+    /// An approved action that cannot be claimed: expired, or void because what
+    /// was approved is not what would run.
+    pub(crate) async fn void_if_changed(&self, action: Action) -> Result<Action, GateError> {
+        if self.store.now().await? >= action.approval_expires {
+            return self.expire(action).await;
+        }
+        let tool = self.store.tool(&action.tenant, &action.tool, None).await?;
+        let same = tool.is_some_and(|tool| tool.policy_epoch == action.policy_epoch);
+        if same && action.approved_fingerprint.is_none_or(|approved| approved == action.fingerprint) {
+            return Ok(action);
+        }
+        let what = "a grant, a tool version, a policy or a role changed since it was proposed".to_owned();
+        let error = Some(self::error(code::ACTION_CHANGED, &what));
+        let fact = Fact::Changed { standing: action.standing(), what };
+        match self.state(&action, fact, When::Always, error, None, "policy").await? {
+            Step::Made(action) => Ok(action),
+            Step::Lost(action) => Ok(*action),
+        }
+    }
+
+    pub(crate) async fn is_paused(&self, action: &Action) -> Result<bool, GateError> {
+        let tool = self.store.tool(&action.tenant, &action.tool, None).await?;
+        Ok(tool.is_some_and(|tool| tool.paused))
+    }
+
+    /// Whether an unknown outcome will be asked about again without a person.
+    pub(crate) async fn repeats_itself(&self, action: &Action) -> Result<bool, GateError> {
+        let effects = self.store.effects(&action.tenant, action.id, false).await?;
+        let unknown = effects
+            .into_iter()
+            .filter(|record| record.status == countersign_domain::effect::EffectStatus::Unknown)
+            .collect();
+        let due = Due { action: action.clone(), unknown, policy_epoch: action.policy_epoch };
+        Ok(may_repeat(self.store.now().await?, action, &due))
+    }
+}
