@@ -81,6 +81,7 @@ fn parse(given: &str) -> Result<HostName, &'static str> {
             |_| "a host is labels of letters, digits and inner hyphens, 63 bytes each, 253 in all; xn-- labels must decode",
         )?;
     // An A-label whose decoded form encodes to another A-label has two spellings.
+    // `idna` refuses those itself; should it ever map them instead, we do.
     if ascii != name.as_str() {
         return Err("the xn-- label is not the one spelling of its name");
     }
@@ -111,12 +112,8 @@ impl HostPattern {
         match self {
             HostPattern::Exact(exact) => exact == host,
             HostPattern::OneLabelBelow(parent) => {
-                host.ip.is_none()
-                    && host
-                        .text
-                        .strip_suffix(parent.as_str())
-                        .and_then(|front| front.strip_suffix('.'))
-                        .is_some_and(|label| !label.is_empty() && !label.contains('.'))
+                let front = host.text.strip_suffix(parent.as_str()).and_then(|front| front.strip_suffix('.'));
+                front.is_some_and(|label| !label.is_empty() && !label.contains('.'))
             }
         }
     }
