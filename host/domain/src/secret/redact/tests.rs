@@ -127,7 +127,7 @@ fn two_secrets_keep_their_names_and_overlaps_leave_no_rest() {
         "x [redacted:first] y [redacted:second] z [redacted:inner]"
     );
     assert_eq!(redactor.redact_text("x aaaabbbbccccddddeeee y"), "x [redacted:first] y");
-    let nested = redactor(&[("outer", "aaaabbbbbbbbcccc"), ("inner", "bbbbbbbb")]);
+    let nested = self::redactor(&[("outer", "aaaabbbbbbbbcccc"), ("inner", "bbbbbbbb")]);
     assert_eq!(nested.redact_text("x aaaabbbbbbbbcccc y"), "x [redacted:outer] y");
     // Names of longer secrets win over what they contain.
     assert_eq!(redactor.redact_text("aaaabbbbcccc"), "[redacted:first]");
