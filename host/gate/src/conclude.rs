@@ -27,6 +27,8 @@ pub enum Stop {
         /// What it asks for now.
         asked: EffectFingerprint,
     },
+    /// What stands in the ledger is not what was approved.
+    NotApproved(String),
     /// Its first write is not the one that was shown.
     NotThePlan {
         /// Where it wanted to write.
@@ -157,6 +159,7 @@ impl Ending<'_> {
                      {asked}; nothing was sent"
                 ),
             ),
+            Stop::NotApproved(why) => self.for_good(code::ACTION_CHANGED, why.clone()),
             Stop::NotThePlan { url } => self.for_good(
                 code::ACTION_CHANGED,
                 format!("the first write, to {url}, is not the one that was approved; nothing was sent"),

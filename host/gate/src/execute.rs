@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use countersign_domain::action::{Action, State};
+use countersign_domain::fingerprint::{self, Approvable};
 use countersign_domain::id::{ActionId, AttemptId, TenantId};
 use countersign_domain::plan::Plan;
 use countersign_domain::run::{Call, Ended, RunContext, RunReport};
@@ -14,7 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::attempt::{Attempt, Way};
-use crate::conclude::{Conclusion, Remains, conclude};
+use crate::conclude::{Conclusion, Remains, Stop, conclude};
 use crate::propose::run_limits;
 use crate::signals::Point;
 use crate::{Gate, GateError, Inner};
@@ -192,7 +193,7 @@ impl Inner {
             Ok(prepared) => self.run_prepared(prepared).await,
             Err(unprepared) => {
                 let (claimed, why) = *unprepared;
-                self.give_back(claimed, attempt, why).await
+                self.give_back(claimed, attempt, &why).await
             }
         };
         self.reached(Point::AfterEnd, None).await;
@@ -210,6 +211,7 @@ impl Inner {
     ) -> Result<(Arc<Attempt>, Call), Box<(ClaimedAction, GateError)>> {
         let action = &claimed.action;
         let ready = async {
+            check_fingerprint(action)?;
             let grant = self.grants.get(&*self.store, &action.tenant, action.grant).await?;
             self.ensure_loaded(&action.tenant, action.component).await?;
             let plan: Plan = serde_json::from_str(action.plan.as_str())
@@ -281,14 +283,17 @@ impl Inner {
     }
 
     /// An attempt that could not even begin.
-    async fn give_back(&self, claimed: ClaimedAction, id: AttemptId, why: GateError) -> Option<Box<Action>> {
+    async fn give_back(&self, claimed: ClaimedAction, id: AttemptId, why: &GateError) -> Option<Box<Action>> {
         tracing::error!(action = %claimed.action.id, error = %why, "an attempt could not begin");
         let log = countersign_domain::effect_log::EffectLog::new(claimed.effects);
         let conclusion = conclude(Remains {
             action: &claimed.action,
             log: &log,
             sending: None,
-            stop: None,
+            stop: match why {
+                GateError::ActionChanged { .. } => Some(Stop::NotApproved(why.to_string())),
+                _ => None,
+            },
             ended: Ended::Unavailable(why.to_string()),
             cancel: None,
             retry: self.config.retry,
@@ -339,6 +344,34 @@ impl Inner {
         let tool = self.store.tool(&action.tenant, &action.tool, Some(&action.version)).await.ok()??;
         self.schemas.check_result(&tool, result).err()
     }
+}
+
+/// What runs is computed anew from the row's own bytes and compared with what was
+/// approved: a row that somebody edited in the database runs nothing.
+fn check_fingerprint(action: &Action) -> Result<(), GateError> {
+    let intent = fingerprint::intent(
+        &action.tenant,
+        &action.actor,
+        &action.tool,
+        action.requested_version.as_deref(),
+        &action.arguments,
+    );
+    let found = fingerprint::fingerprint(Approvable {
+        action: action.id,
+        intent,
+        version: &action.version,
+        component: action.component,
+        grant: action.grant,
+        plan: &action.plan,
+        preview: action.preview.as_ref(),
+    });
+    if action.approved_fingerprint == Some(found) || countersign_domain::planted::on("fingerprint") {
+        return Ok(());
+    }
+    Err(GateError::ActionChanged {
+        action: action.id,
+        what: format!("what stands in the ledger has fingerprint {found}, which nobody approved"),
+    })
 }
 
 /// Keeps an attempt's lease alive, and hears whether it should stop.
