@@ -1,0 +1,347 @@
+//! Configuration of `serve`: flags, then environment (`COUNTERSIGN_…`), then
+//! `countersign.toml`, then defaults. The only file here that knows where a
+//! value comes from. A key that is not known is an error, and so is a secret
+//! that is not there: found at start, not at the first send.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use countersign_domain::grant::parse_duration;
+use countersign_domain::secret::{SecretError, SecretName, SecretValue};
+use http::Uri;
+use serde::Deserialize;
+
+/// Where a host listens that was not told otherwise: this machine only.
+const LISTEN: &str = "127.0.0.1:7171";
+/// The configuration file, in the data directory unless named.
+const FILE: &str = "countersign.toml";
+/// The store, in the data directory unless named.
+const STORE: &str = "countersign.db";
+/// Shortest and longest lease. Shorter than a second, a host that is only slow
+/// is taken for dead; longer than an hour, so is one that is.
+const LEASES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(3600));
+
+/// What `serve` takes. Each flag has an environment variable; both go before
+/// the file.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct ServeArgs {
+    /// The configuration file [default: countersign.toml in the data directory, if it is there]
+    #[arg(long, env = "COUNTERSIGN_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where to listen; port 0 takes a free one and says which [default: 127.0.0.1:7171]
+    #[arg(long, env = "COUNTERSIGN_LISTEN", value_name = "ADDRESS")]
+    pub listen: Option<String>,
+    /// How this host is reached from outside, for example https://gate.example.com
+    #[arg(long, env = "COUNTERSIGN_PUBLIC_URL", value_name = "URL")]
+    pub public_url: Option<String>,
+    /// The store, sqlite:PATH [default: countersign.db in the data directory]
+    #[arg(long, env = "COUNTERSIGN_STORE", value_name = "URL")]
+    pub store: Option<String>,
+    /// How long an attempt may be silent before it is taken for dead [default: 60s]
+    #[arg(long, env = "COUNTERSIGN_LEASE", value_name = "TIME")]
+    pub lease: Option<String>,
+    /// Switches one protection off, to show that the tests notice
+    #[cfg(feature = "planted-bugs")]
+    #[arg(long, value_name = "NAME")]
+    pub planted_bug: Option<String>,
+}
+
+/// What the file may say. Only keys that do something.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    listen: Option<String>,
+    public_url: Option<String>,
+    store: Option<String>,
+    data_dir: Option<PathBuf>,
+    lease: Option<String>,
+    #[serde(default)]
+    secrets: BTreeMap<String, Source>,
+}
+
+/// Where a secret's value is: exactly one of the two.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Source {
+    file: Option<PathBuf>,
+    env: Option<String>,
+}
+
+/// The configuration of a host.
+#[derive(Debug)]
+pub struct Config {
+    /// Where it listens; port 0: a free one.
+    pub listen: SocketAddr,
+    /// How it is reached from outside.
+    pub public_url: Option<Uri>,
+    /// The SQLite file.
+    pub store: PathBuf,
+    /// Where it keeps what it needs beside the store.
+    pub data_dir: PathBuf,
+    /// How long attempts live.
+    pub lease: Duration,
+    /// What grants may name.
+    pub secrets: Vec<(SecretName, SecretValue)>,
+    /// What the operator should know, to be logged.
+    pub warnings: Vec<String>,
+}
+
+/// Why a configuration cannot be used: which part, why, what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("the configuration file {path} cannot be read: {source}")]
+    Unreadable {
+        /// Which.
+        path: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The file is not what it must be; the text has line and known keys.
+    #[error("the configuration file {path} cannot be used: {why}")]
+    File {
+        /// Which.
+        path: String,
+        /// Line, problem, known keys.
+        why: String,
+    },
+    /// A value is not what it must be.
+    #[error("{name} = {value:?}: {why}")]
+    Value {
+        /// Its name in the file; flag and variable are called alike.
+        name: &'static str,
+        /// As given.
+        value: String,
+        /// What it must be.
+        why: String,
+    },
+    /// A secret cannot be had.
+    #[error("the secret {name}: {why}")]
+    Secret {
+        /// Its name.
+        name: String,
+        /// Why not, and what to do.
+        why: String,
+    },
+    /// There is no place for the host's things.
+    #[error(
+        "there is no place to keep the host's data: this user has no home directory; name one with --data-dir"
+    )]
+    NoDataDir,
+}
+
+/// Reads the configuration. `data_dir`: as given by flag or environment.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn load(args: &ServeArgs, data_dir: Option<PathBuf>) -> Result<Config, ConfigError> {
+    let default_dir = data_dir.clone().or_else(crate::cli::default_data_dir);
+    let (file, path) = match (&args.config, &default_dir) {
+        (Some(path), _) => (read_file(path, true)?, path.clone()),
+        (None, Some(dir)) => (read_file(&dir.join(FILE), false)?, dir.join(FILE)),
+        (None, None) => (File::default(), PathBuf::from(FILE)),
+    };
+    let beside = path.parent().unwrap_or(Path::new("."));
+    let data_dir = data_dir.or(file.data_dir.map(|dir| beside.join(dir))).or(default_dir);
+    let data_dir = data_dir.ok_or(ConfigError::NoDataDir)?;
+    let listen = args.listen.clone().or(file.listen).unwrap_or_else(|| LISTEN.to_owned());
+    let public_url = args.public_url.clone().or(file.public_url);
+    let store = match (&args.store, file.store) {
+        (Some(store), _) => store_path(store, Path::new(""))?,
+        (None, Some(store)) => store_path(&store, beside)?,
+        (None, None) => data_dir.join(STORE),
+    };
+    let lease = args.lease.clone().or(file.lease);
+    let mut warnings = Vec::new();
+    let mut secrets = Vec::new();
+    for (name, source) in file.secrets {
+        secrets.push(secret(name, &source, beside, &mut warnings)?);
+    }
+    let listen = address(listen)?;
+    if !listen.ip().is_loopback() {
+        warnings.push(format!(
+            "listening on {listen} without TLS: tokens and arguments can be read on the way, unless a proxy in front \
+             of this host speaks TLS"
+        ));
+    }
+    Ok(Config {
+        listen,
+        public_url: public_url.map(url).transpose()?,
+        store,
+        data_dir,
+        lease: lease.map(lease_length).transpose()?.unwrap_or(Duration::from_secs(60)),
+        secrets,
+        warnings,
+    })
+}
+
+fn read_file(path: &Path, named: bool) -> Result<File, ConfigError> {
+    let shown = path.display().to_string();
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !named => return Ok(File::default()),
+        Err(source) => return Err(ConfigError::Unreadable { path: shown, source }),
+    };
+    // The error's text has the line, a pointer to the place, and the known keys.
+    toml::from_str(&text).map_err(|error| ConfigError::File { path: shown, why: error.to_string() })
+}
+
+fn invalid(name: &'static str, value: String, why: impl Into<String>) -> ConfigError {
+    ConfigError::Value { name, value, why: why.into() }
+}
+
+fn address(text: String) -> Result<SocketAddr, ConfigError> {
+    text.parse().map_err(|_| invalid("listen", text, "an address and a port, for example \"127.0.0.1:7171\""))
+}
+
+fn url(text: String) -> Result<Uri, ConfigError> {
+    let parsed = text.parse::<Uri>().ok().filter(|url| {
+        let plain = url.authority().is_some_and(|authority| !authority.as_str().contains('@'));
+        plain
+            && matches!(url.scheme_str(), Some("http" | "https"))
+            && matches!(url.path(), "" | "/")
+            && url.query().is_none()
+    });
+    parsed.ok_or_else(|| {
+        invalid("public_url", text, "a URL without path, for example \"https://gate.example.com\"")
+    })
+}
+
+fn store_path(text: &str, beside: &Path) -> Result<PathBuf, ConfigError> {
+    if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+        let why = "PostgreSQL is not in this build; use \"sqlite:PATH\"";
+        // The address may hold a password.
+        return Err(invalid("store", "postgres://…".into(), why));
+    }
+    match text.strip_prefix("sqlite:") {
+        Some(path) if !path.is_empty() && !path.starts_with("//") => Ok(beside.join(path)),
+        _ => Err(invalid(
+            "store",
+            text.to_owned(),
+            "\"sqlite:\" and the path of a file, for example \"sqlite:/var/lib/countersign/store.db\"",
+        )),
+    }
+}
+
+fn lease_length(text: String) -> Result<Duration, ConfigError> {
+    let parsed = parse_duration(&text);
+    match parsed {
+        Ok(lease) if (LEASES.0..=LEASES.1).contains(&lease) => Ok(lease),
+        Ok(_) => Err(invalid("lease", text, "a lease is 500ms to 1h")),
+        Err(why) => Err(invalid("lease", text, why)),
+    }
+}
+
+fn secret(
+    name: String,
+    source: &Source,
+    beside: &Path,
+    warnings: &mut Vec<String>,
+) -> Result<(SecretName, SecretValue), ConfigError> {
+    let wrong = |why: String| ConfigError::Secret { name: name.clone(), why };
+    let parsed: SecretName = name.parse().map_err(|error: SecretError| wrong(error.to_string()))?;
+    let value = match (&source.file, &source.env) {
+        (Some(file), None) => {
+            let file = beside.join(file);
+            warnings.extend(readable_by_all(&file).then(|| {
+                format!(
+                    "the secret {parsed} is in {}, which every user of this machine can read",
+                    file.display()
+                )
+            }));
+            fs::read_to_string(&file)
+                .map_err(|error| wrong(format!("{} cannot be read: {error}", file.display())))?
+        }
+        (None, Some(variable)) => variable_value(variable)
+            .ok_or_else(|| wrong(format!("the environment variable {variable} is not set")))?,
+        _ => return Err(wrong("say where it is: { file = \"…\" } or { env = \"…\" }".into())),
+    };
+    let value = SecretValue::new(value).map_err(|error| wrong(error.to_string()))?;
+    Ok((parsed, value))
+}
+
+fn variable_value(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+#[cfg(unix)]
+fn readable_by_all(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::metadata(file).is_ok_and(|found| found.permissions().mode() & 0o004 != 0)
+}
+
+#[cfg(not(unix))]
+fn readable_by_all(_: &Path) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load_text(text: &str) -> Result<Config, String> {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join(FILE), text).expect("written");
+        load(&ServeArgs::default(), Some(dir.path().to_owned())).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn without_any_configuration_everything_is_in_the_data_directory_on_this_machine() {
+        let config = load_text("").expect("a configuration");
+        assert_eq!(config.listen.to_string(), LISTEN);
+        assert_eq!(config.store, config.data_dir.join(STORE));
+        assert_eq!(config.lease, Duration::from_secs(60));
+        assert!(config.warnings.is_empty());
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_file_line_and_the_known_keys() {
+        let refused = load_text("listen = \"127.0.0.1:1\"\nlisen = \"x\"\n").expect_err("refused");
+        for part in [FILE, "line 2", "lisen", "listen", "public_url", "lease"] {
+            assert!(refused.contains(part), "{part}: {refused}");
+        }
+        let refused = load_text("[secrets]\nk = { fil = \"x\" }\n").expect_err("refused");
+        assert!(refused.contains("line 2") && refused.contains("`file`"), "{refused}");
+    }
+
+    #[test]
+    fn flags_go_before_the_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join(FILE), "listen = \"127.0.0.1:1\"\nlease = \"2s\"\n").expect("written");
+        let args = ServeArgs { listen: Some("127.0.0.1:0".into()), ..ServeArgs::default() };
+        let config = load(&args, Some(dir.path().to_owned())).expect("a configuration");
+        assert_eq!(config.listen.port(), 0);
+        assert_eq!(config.lease, Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_missing_secret_is_an_error_at_start_that_names_it() {
+        for text in [
+            "[secrets]\nstripe_key = { file = \"/nowhere/at/all\" }",
+            "[secrets]\nstripe_key = { env = \"COUNTERSIGN_TEST_UNSET\" }",
+            "[secrets]\nstripe_key = {}",
+            "[secrets]\nstripe_key = { file = \"a\", env = \"b\" }",
+        ] {
+            let refused = load_text(text).expect_err(text);
+            assert!(refused.contains("stripe_key"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn what_a_value_must_be_is_said() {
+        for (text, hint) in [
+            ("listen = \"here\"", "127.0.0.1:7171"),
+            ("lease = \"1ms\"", "500ms"),
+            ("lease = \"60\"", "ms, s, m, h, d"),
+            ("store = \"mysql://x\"", "sqlite:"),
+            ("store = \"postgres://u:hunter2@h/d\"", "not in this build"),
+            ("public_url = \"gate.example.com/x\"", "https://gate.example.com"),
+        ] {
+            let refused = load_text(text).expect_err(text);
+            assert!(refused.contains(hint) && !refused.contains("hunter2"), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Stops an attempt at a named point so that a test can kill the process there.
+//! Silent unless armed, and not in release builds at all.
+//!
+//! `COUNTERSIGN_HALT_AT=after-write-claim` or `=after-write-claim:2` (only at
+//! that effect's ordinal). When an attempt gets there, it says so on standard
+//! error and in the file that `COUNTERSIGN_HALT_FILE` names, and waits forever.
+
+use std::sync::Arc;
+
+use countersign_gate::Signals;
+
+/// What the environment asks for; nothing in a release build.
+///
+/// # Errors
+/// If it asks for a point that does not exist.
+#[cfg(not(debug_assertions))]
+pub fn from_environment() -> anyhow::Result<Option<Arc<dyn Signals>>> {
+    Ok(None)
+}
+
+/// What the environment asks for.
+///
+/// # Errors
+/// If it asks for a point that does not exist.
+#[cfg(debug_assertions)]
+pub fn from_environment() -> anyhow::Result<Option<Arc<dyn Signals>>> {
+    let Ok(at) = std::env::var("COUNTERSIGN_HALT_AT") else { return Ok(None) };
+    let halt = armed::Halt::parse(&at, std::env::var_os("COUNTERSIGN_HALT_FILE").map(Into::into))?;
+    Ok(Some(Arc::new(halt)))
+}
+
+#[cfg(debug_assertions)]
+mod armed {
+    use std::io::Write as _;
+    use std::path::PathBuf;
+
+    use async_trait::async_trait;
+    use countersign_domain::id::Ordinal;
+    use countersign_gate::{Point, Signals};
+
+    /// One point to stop at.
+    pub struct Halt {
+        point: Point,
+        ordinal: Option<Ordinal>,
+        file: Option<PathBuf>,
+    }
+
+    impl Halt {
+        pub fn parse(at: &str, file: Option<PathBuf>) -> anyhow::Result<Halt> {
+            let (name, ordinal) = match at.split_once(':') {
+                None => (at, None),
+                Some((name, ordinal)) => (name, Some(Ordinal(ordinal.parse()?))),
+            };
+            let point = Point::ALL.iter().copied().find(|point| point.name() == name).ok_or_else(|| {
+                let known: Vec<&str> = Point::ALL.iter().map(|point| point.name()).collect();
+                anyhow::anyhow!(
+                    "COUNTERSIGN_HALT_AT={at:?}: there is no such point; there are {}",
+                    known.join(", ")
+                )
+            })?;
+            Ok(Halt { point, ordinal, file })
+        }
+
+        fn say(&self) -> std::io::Result<()> {
+            let line = format!("halted at {}\n", self.point.name());
+            if let Some(file) = &self.file {
+                let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file)?;
+                file.write_all(line.as_bytes())?;
+            }
+            std::io::stderr().write_all(line.as_bytes())
+        }
+    }
+
+    #[async_trait]
+    impl Signals for Halt {
+        async fn reached(&self, point: Point, ordinal: Option<Ordinal>) {
+            if point != self.point || (self.ordinal.is_some() && self.ordinal != ordinal) {
+                return;
+            }
+            if let Err(error) = self.say() {
+                tracing::error!(%error, "a test cannot be told of its halt");
+            }
+            std::future::pending::<()>().await;
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn a_point_is_armed_by_its_name_and_perhaps_an_ordinal() {
+            let halt = Halt::parse("after-answer:4", None).expect("a point");
+            assert_eq!((halt.point, halt.ordinal), (Point::AfterAnswer, Some(Ordinal(4))));
+            assert!(Halt::parse("after-lunch", None).is_err());
+            assert!(Halt::parse("after-answer:x", None).is_err());
+        }
+    }
+}

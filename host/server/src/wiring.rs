@@ -1,0 +1,162 @@
+//! Where the rooms meet. The gate becomes the sandbox's way out and the sandbox
+//! the gate's way to run components; neither knows the other, and nothing here
+//! decides anything.
+
+use std::fs;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use async_trait::async_trait;
+use countersign_domain::effect::{Effect, Passage};
+use countersign_domain::id::ComponentDigest;
+use countersign_domain::lease::LeaseTerms;
+use countersign_domain::run::{Call, RunReport};
+use countersign_domain::tool::{Inspection, Preview};
+use countersign_gate::dispatch::{Dispatcher, DispatcherConfig, Secrets, SystemResolver};
+use countersign_gate::{ComponentError, Components, Effects, Gate, GateConfig};
+use countersign_sandbox::{EffectGate, Sandbox, SandboxConfig, SandboxError};
+use countersign_store::sqlite::{SqliteOptions, SqliteStore};
+
+use crate::config::Config;
+use crate::signals;
+
+/// Bytes of the key that authenticates compiled components.
+const CACHE_KEY_BYTES: usize = 32;
+
+/// The rooms of a running host, wired.
+pub struct Host {
+    /// All the rules.
+    pub gate: Gate,
+    /// To be closed last.
+    pub store: SqliteStore,
+}
+
+/// Opens the store and wires everything over it. Needs a runtime.
+///
+/// # Errors
+/// The first thing that does not open: what, where, what to do.
+pub fn open(config: &mut Config) -> anyhow::Result<Host> {
+    let store = SqliteStore::open(SqliteOptions::new(&config.store))?;
+    let sandbox = Sandbox::new(SandboxConfig {
+        cache_dir: Some(config.data_dir.join("components")),
+        cache_key: cache_key(&config.data_dir.join("components.key"))?,
+        ..SandboxConfig::default()
+    })?;
+    let secrets = Secrets::new(std::mem::take(&mut config.secrets));
+    let dispatcher =
+        Dispatcher::new(DispatcherConfig::default(), Arc::new(SystemResolver), Arc::new(secrets))?;
+    let gate = Gate::new(
+        Arc::new(store.clone()),
+        Arc::new(SandboxComponents(sandbox)),
+        dispatcher,
+        signals::from_environment()?,
+        GateConfig {
+            owner: format!("pid {}", std::process::id()),
+            lease: LeaseTerms { length: config.lease, ..LeaseTerms::default() },
+            ..GateConfig::default()
+        },
+    );
+    Ok(Host { gate, store })
+}
+
+/// The key that authenticates compiled components: made once, readable by the
+/// owner only. Whoever can write it and the folder can run code in the host;
+/// both are the host's own user.
+fn cache_key(path: &Path) -> anyhow::Result<[u8; CACHE_KEY_BYTES]> {
+    let mut key = [0u8; CACHE_KEY_BYTES];
+    match fs::File::open(path) {
+        Ok(file) => {
+            let mut found = Vec::new();
+            file.take(CACHE_KEY_BYTES as u64 + 1)
+                .read_to_end(&mut found)
+                .with_context(|| format!("the key {} cannot be read", path.display()))?;
+            key = found.try_into().map_err(|_| {
+                anyhow::anyhow!(
+                    "{} is not a key of {CACHE_KEY_BYTES} bytes; delete it, and a new one is made",
+                    path.display()
+                )
+            })?;
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            getrandom::fill(&mut key).context("the system has no randomness")?;
+            write_private(path, &key)?;
+        }
+        Err(error) => {
+            return Err(error).with_context(|| format!("the key {} cannot be read", path.display()));
+        }
+    }
+    Ok(key)
+}
+
+/// Writes a file that only its owner may read, whole or not at all.
+///
+/// # Errors
+/// Names the file.
+pub fn write_private(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    let draft = path.with_extension("new");
+    let write = || {
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::OpenOptionsExt as _;
+            options.mode(0o600);
+        }
+        // A draft that was left behind may be readable by others.
+        let _ = fs::remove_file(&draft);
+        let mut file = options.open(&draft)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&draft, path)
+    };
+    write().with_context(|| format!("{} cannot be written", path.display()))
+}
+
+/// The sandbox, in the gate's words.
+struct SandboxComponents(Sandbox);
+
+/// The gate, in the sandbox's words.
+struct WayOut(Arc<dyn Effects>);
+
+#[async_trait]
+impl EffectGate for WayOut {
+    async fn submit(&self, effect: Effect) -> Passage {
+        self.0.submit(effect).await
+    }
+}
+
+#[async_trait]
+impl Components for SandboxComponents {
+    async fn inspect(&self, bytes: Arc<[u8]>) -> Result<Inspection, ComponentError> {
+        self.0.inspect(bytes).await.map_err(refused)
+    }
+
+    fn is_loaded(&self, component: ComponentDigest) -> bool {
+        self.0.is_loaded(component)
+    }
+
+    async fn load(&self, component: ComponentDigest, bytes: Arc<[u8]>) -> Result<(), ComponentError> {
+        self.0.load(component, bytes).await.map(drop).map_err(refused)
+    }
+
+    async fn preview(&self, call: Call) -> Option<Preview> {
+        self.0.preview(call).await.ok()
+    }
+
+    async fn invoke(&self, call: Call, effects: Arc<dyn Effects>) -> RunReport {
+        self.0.invoke(call, Arc::new(WayOut(effects))).await
+    }
+}
+
+fn refused(error: SandboxError) -> ComponentError {
+    match error {
+        SandboxError::Refused { .. } | SandboxError::WrongBytes { .. } => {
+            ComponentError::Refused(error.to_string())
+        }
+        SandboxError::Engine(_) | SandboxError::CacheFolder { .. } | SandboxError::Busy(_) => {
+            ComponentError::Unavailable(error.to_string())
+        }
+    }
+}
