@@ -13,21 +13,35 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-pub use stage::{Host, Told};
-
 /// Options of the demo.
 #[derive(Debug, Clone, clap::Args)]
 pub struct DemoArgs {
     /// Keep store, logs and provider log in this folder instead of a temporary one.
     #[arg(long)]
     keep: Option<std::path::PathBuf>,
+    /// Switch one protection off in the host: claim, fingerprint or record. The demo must fail then.
+    #[cfg(feature = "planted-bugs")]
+    #[arg(long, value_name = "NAME")]
+    planted_bug: Option<String>,
+}
+
+impl DemoArgs {
+    #[cfg(feature = "planted-bugs")]
+    fn planted_bug(&self) -> Option<String> {
+        self.planted_bug.clone()
+    }
+
+    #[cfg(not(feature = "planted-bugs"))]
+    fn planted_bug(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Plays all scenes. Success only if every count is right.
 ///
 /// # Errors
 /// What kept a scene from being played at all.
-pub fn run(args: &DemoArgs, planted_bug: Option<String>) -> anyhow::Result<ExitCode> {
+pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let binary = std::env::current_exe().context("this program does not know where it is")?;
     let (folder, temporary) = match &args.keep {
         Some(folder) => {
@@ -41,7 +55,7 @@ pub fn run(args: &DemoArgs, planted_bug: Option<String>) -> anyhow::Result<ExitC
             (temporary.0.clone(), Some(temporary))
         }
     };
-    let played = play(&binary, &folder, planted_bug);
+    let played = play(&binary, &folder, args.planted_bug());
     drop(temporary);
     played
 }
