@@ -2,7 +2,7 @@
 //! a race is not an error: steps answer that with `Lost`.
 
 /// Why a step was not made, or is not known to have been made.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// Nothing was changed; the same step may be tried again.

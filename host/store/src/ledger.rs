@@ -1,6 +1,8 @@
 //! The life of an action, step by step. Each method says what a crash right
 //! after it means, because that is what it is for.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use countersign_domain::action::Action;
 use countersign_domain::effect::EffectRecord;
@@ -12,8 +14,8 @@ use tokio::sync::broadcast;
 
 use crate::StoreError;
 use crate::steps::{
-    Approve, ClaimAction, ClaimWrite, ClaimedAction, Due, EndAttempt, ListActions, NewAction, NewSettled, Proposed,
-    RecordSend, Recorded, RepeatWrite, Resolve, Step, Transition, WriteClaimed,
+    Approve, ClaimAction, ClaimWrite, ClaimedAction, Due, EndAttempt, ListActions, NewAction, NewSettled,
+    Proposed, RecordSend, Recorded, RepeatWrite, Resolve, Step, Transition, WriteClaimed,
 };
 
 /// Told after a commit that changed an action. May be lost: whoever waits also
@@ -59,6 +61,18 @@ pub trait Ledger: Send + Sync + 'static {
         tenant: &TenantId,
         action: ActionId,
         reason: &str,
+    ) -> Result<Step<Action>, StoreError>;
+
+    /// Puts off what is to be done by itself about an `outcome_unknown` action
+    /// after a lookup that found nothing out: costs one of its repeats. `None`:
+    /// nothing more without a person. No event: nothing moved. Not flushed:
+    /// lost in a power failure, the lookup is made again.
+    async fn postpone(
+        &self,
+        tenant: &TenantId,
+        action: ActionId,
+        expected: i64,
+        after: Option<Duration>,
     ) -> Result<Step<Action>, StoreError>;
 
     /// Takes an action for one attempt. Not flushed: lost in a power failure,

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use countersign_domain::id::{ComponentDigest, Digest, GrantDigest, Principal, TenantId, ToolName};
 use countersign_domain::role::Role;
 use countersign_domain::time::Timestamp;
-use countersign_domain::tool::{InstalledTool, Inspection};
+use countersign_domain::tool::{Inspection, InstalledTool};
 
 use crate::StoreError;
 
@@ -98,7 +98,11 @@ pub trait Registry: Send + Sync + 'static {
     async fn tools(&self, tenant: &TenantId) -> Result<Vec<InstalledTool>, StoreError>;
 
     /// A component's bytes. The caller checks their digest.
-    async fn component(&self, tenant: &TenantId, digest: ComponentDigest) -> Result<Option<Vec<u8>>, StoreError>;
+    async fn component(
+        &self,
+        tenant: &TenantId,
+        digest: ComponentDigest,
+    ) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// A grant's source text.
     async fn grant(&self, tenant: &TenantId, digest: GrantDigest) -> Result<Option<String>, StoreError>;

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use countersign_domain::action::{Action, ActionError, Fact, State};
 use countersign_domain::canonical::CanonicalJson;
-use countersign_domain::effect::{Answer, EffectKind, EffectRecord, Evidence, RecordedRequest, Refusal, Terms};
+use countersign_domain::effect::{
+    Answer, EffectKind, EffectRecord, Evidence, RecordedRequest, Refusal, Terms,
+};
 use countersign_domain::id::{
-    ActionId, AttemptId, ComponentDigest, EffectFingerprint, Fingerprint, GrantDigest, Intent, Ordinal, Principal,
-    TenantId, ToolName,
+    ActionId, AttemptId, ComponentDigest, EffectFingerprint, Fingerprint, GrantDigest, Intent, Ordinal,
+    Principal, TenantId, ToolName,
 };
 use countersign_domain::key::ActionKey;
 use countersign_domain::lease::{LeaseTerms, SendFence};

@@ -124,7 +124,8 @@ pub enum Fact {
     FoundDone {
         /// Which effect.
         ordinal: Ordinal,
-        /// Who says so.
+        /// Who says so. Not "by" in the event, which says who stated the fact.
+        #[serde(rename = "said_by")]
         by: String,
         /// Another effect is still unknown.
         others_unknown: bool,
@@ -133,7 +134,8 @@ pub enum Fact {
     FoundNotDone {
         /// Which effect.
         ordinal: Ordinal,
-        /// Who says so.
+        /// Who says so. Not "by" in the event, which says who stated the fact.
+        #[serde(rename = "said_by")]
         by: String,
         /// Another effect is still unknown.
         others_unknown: bool,
@@ -147,7 +149,8 @@ pub enum Fact {
     },
     /// A person said that nobody will ever know.
     GivenUp {
-        /// Who says so.
+        /// Who says so. Not "by" in the event, which says who stated the fact.
+        #[serde(rename = "said_by")]
         by: String,
     },
 }

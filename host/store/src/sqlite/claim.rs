@@ -1,0 +1,300 @@
+//! Claims, and what needs none: the steps before something goes out. Each
+//! function runs inside the writer's transaction, and its first statement
+//! compares and sets the action's row.
+
+use countersign_domain::action::{Action, Fact, State};
+use countersign_domain::effect::{EffectRecord, EffectStatus};
+use countersign_domain::grant::RecoveryClass;
+use countersign_domain::id::{ActionId, AttemptId, Ordinal, SendNumber, TenantId};
+use countersign_domain::lease::{LeaseTerms, SendFence};
+use countersign_domain::time::{Timestamp, micros};
+use rusqlite::params;
+
+use super::decide::{lost, write_event};
+use super::rows;
+use super::sql;
+use super::writer::Tx;
+use crate::StoreError;
+use crate::steps::{
+    ClaimAction, ClaimKind, ClaimWrite, ClaimedAction, Move, NewSettled, RepeatWrite, Settled, Step,
+    WriteClaimed,
+};
+
+pub(super) fn claim_action(tx: &Tx<'_>, claim: ClaimAction) -> Result<Step<ClaimedAction>, StoreError> {
+    let statement = match claim.kind {
+        #[cfg(feature = "planted-bugs")]
+        ClaimKind::Run if countersign_domain::planted::on("claim") => sql::CLAIM_WHATEVER_THE_STATE,
+        ClaimKind::Run => sql::CLAIM_TO_RUN,
+        ClaimKind::Repeat => sql::CLAIM_TO_REPEAT,
+    };
+    let made = tx.row(
+        statement,
+        params![
+            claim.tenant.as_str(),
+            claim.action.0.as_bytes(),
+            tx.now.as_micros(),
+            claim.attempt.0.as_bytes(),
+            claim.owner,
+            tx.now.plus(claim.lease.length).as_micros(),
+        ],
+        |row| rows::action(tx.conn(), row),
+    )?;
+    let Some(action) = made else { return lost(tx, &claim.tenant, claim.action) };
+    let attempt = action.attempt;
+    let fact = match claim.kind {
+        ClaimKind::Run => Fact::Claimed { attempt },
+        ClaimKind::Repeat => Fact::SafeToRepeat { attempt },
+    };
+    write_event(tx, &action, Move { fact, to: State::Executing, by: claim.owner })?;
+    let effects = rows::collect(
+        tx.conn(),
+        sql::EFFECTS,
+        params![claim.tenant.as_str(), claim.action.0.as_bytes()],
+        |_, row| rows::effect(row),
+    )?;
+    Ok(Step::Made(ClaimedAction { action, effects }))
+}
+
+pub(super) fn heartbeat(
+    tx: &Tx<'_>,
+    tenant: &TenantId,
+    id: ActionId,
+    attempt: AttemptId,
+    lease: LeaseTerms,
+) -> Result<Option<Action>, StoreError> {
+    tx.row(
+        sql::HEARTBEAT,
+        params![
+            tenant.as_str(),
+            id.0.as_bytes(),
+            tx.now.as_micros(),
+            attempt.0.as_bytes(),
+            tx.now.plus(lease.length).as_micros(),
+        ],
+        |row| rows::action(tx.conn(), row),
+    )
+}
+
+pub(super) fn claim_write(tx: &Tx<'_>, claim: ClaimWrite) -> Result<Step<WriteClaimed>, StoreError> {
+    let inherited = claim.first_sent;
+    let window_ends = match (claim.terms.class, inherited) {
+        (RecoveryClass::ProviderIdempotent, Some(first)) => {
+            Some(first.plus(claim.terms.key_window).as_micros())
+        }
+        _ => None,
+    };
+    // Long enough for the attempt's own pace and for the longest send.
+    let lease = tx.now.plus(claim.lease.length).max(tx.now.plus(claim.terms.send).plus(claim.lease.margin));
+    #[cfg(feature = "planted-bugs")]
+    let statement = if countersign_domain::planted::on("write-claim-trusts-action-claim") {
+        sql::CLAIM_WRITE_TRUSTING
+    } else if countersign_domain::planted::on("write-claim-leaves-row") {
+        sql::CLAIM_WRITE_LEAVING_ROW
+    } else {
+        sql::CLAIM_WRITE
+    };
+    #[cfg(not(feature = "planted-bugs"))]
+    let statement = sql::CLAIM_WRITE;
+    let made = tx.row(
+        statement,
+        params![
+            claim.tenant.as_str(),
+            claim.action.0.as_bytes(),
+            tx.now.as_micros(),
+            claim.attempt.0.as_bytes(),
+            claim.ordinal.0,
+            lease.as_micros(),
+            window_ends,
+        ],
+        |row| row.get::<_, i64>(0).map_err(super::fault::statement),
+    )?;
+    let Some(lease_expires) = made else { return lost(tx, &claim.tenant, claim.action) };
+    let record = EffectRecord {
+        ordinal: claim.ordinal,
+        kind: claim.kind,
+        write: true,
+        terms: claim.terms,
+        fingerprint: claim.fingerprint,
+        request: claim.request,
+        provider_key: Some(claim.provider_key),
+        status: EffectStatus::InFlight,
+        attempt: claim.attempt,
+        send: SendNumber(1),
+        first_sent: Some(inherited.unwrap_or(tx.now)),
+        last_sent: Some(tx.now),
+        // A component's own retry repeats a write that may have arrived.
+        may_have_arrived: inherited.is_some(),
+        unknown_since: None,
+        answer: None,
+        refusal: None,
+        set_aside: false,
+        evidence: None,
+        recorded_at: None,
+    };
+    insert_effect(tx, &claim.tenant, claim.action, &record, inherited)?;
+    Ok(Step::Made(claimed(record, lease_expires)))
+}
+
+fn claimed(record: EffectRecord, lease_expires: i64) -> WriteClaimed {
+    WriteClaimed {
+        fence: SendFence { attempt: record.attempt, ordinal: record.ordinal, send: record.send },
+        lease_expires: Timestamp::from_micros(lease_expires),
+        window_ends: record.window_ends(),
+        may_have_arrived: record.may_have_arrived,
+        record,
+    }
+}
+
+pub(super) fn repeat_write(tx: &Tx<'_>, repeat: RepeatWrite) -> Result<Step<WriteClaimed>, StoreError> {
+    let (tenant, id) = (repeat.tenant.as_str(), repeat.action.0);
+    let made = tx.row(
+        sql::REPEAT_WRITE,
+        params![
+            tenant,
+            id.as_bytes(),
+            tx.now.as_micros(),
+            repeat.attempt.0.as_bytes(),
+            repeat.ordinal.0,
+            micros(repeat.lease.length),
+            micros(repeat.lease.margin),
+        ],
+        |row| row.get::<_, i64>(0).map_err(super::fault::statement),
+    )?;
+    let Some(lease_expires) = made else { return lost(tx, &repeat.tenant, repeat.action) };
+    let record = tx
+        .row(
+            sql::REPEAT_EFFECT,
+            params![tenant, id.as_bytes(), repeat.ordinal.0, tx.now.as_micros(), repeat.attempt.0.as_bytes()],
+            rows::effect,
+        )?
+        .ok_or_else(|| gone(repeat.action, repeat.ordinal))?;
+    Ok(Step::Made(claimed(record, lease_expires)))
+}
+
+pub(super) fn gone(id: ActionId, ordinal: Ordinal) -> StoreError {
+    StoreError::Damaged { what: format!("effect {ordinal} of the action {id} is not there") }
+}
+
+/// Records effects that needed no claim under an attempt that goes on.
+pub(super) fn record_settled(
+    tx: &Tx<'_>,
+    tenant: &TenantId,
+    id: ActionId,
+    attempt: AttemptId,
+    effects: Vec<NewSettled>,
+) -> Result<Step<Vec<EffectRecord>>, StoreError> {
+    let alive = tx.row(
+        sql::RECORD_SETTLED,
+        params![
+            tenant.as_str(),
+            id.0.as_bytes(),
+            tx.now.as_micros(),
+            attempt.0.as_bytes(),
+            u32::try_from(effects.len()).unwrap_or(u32::MAX),
+        ],
+        |_| Ok(()),
+    )?;
+    if alive.is_none() {
+        return lost(tx, tenant, id);
+    }
+    effects
+        .into_iter()
+        .map(|effect| insert_settled(tx, tenant, id, attempt, effect))
+        .collect::<Result<Vec<_>, _>>()
+        .map(Step::Made)
+}
+
+/// Inserts one that is settled as it comes.
+pub(super) fn insert_settled(
+    tx: &Tx<'_>,
+    tenant: &TenantId,
+    id: ActionId,
+    attempt: AttemptId,
+    effect: NewSettled,
+) -> Result<EffectRecord, StoreError> {
+    let (status, send, answer, refusal) = match effect.outcome {
+        Settled::Answered(answer) => (EffectStatus::Succeeded, 1, Some(answer), None),
+        Settled::Refused(refusal) => (EffectStatus::Failed, 0, None, Some(refusal)),
+    };
+    let record = EffectRecord {
+        ordinal: effect.ordinal,
+        kind: effect.kind,
+        write: effect.write,
+        terms: effect.terms,
+        fingerprint: effect.fingerprint,
+        request: effect.request,
+        provider_key: None,
+        status,
+        attempt,
+        send: SendNumber(send),
+        first_sent: None,
+        last_sent: None,
+        may_have_arrived: false,
+        unknown_since: None,
+        answer,
+        refusal,
+        set_aside: false,
+        evidence: None,
+        recorded_at: Some(tx.now),
+    };
+    insert_effect(tx, tenant, id, &record, None)?;
+    Ok(record)
+}
+
+/// Inserts an effect, in place of one that was set aside without having
+/// happened.
+fn insert_effect(
+    tx: &Tx<'_>,
+    tenant: &TenantId,
+    id: ActionId,
+    record: &EffectRecord,
+    key_first_sent: Option<Timestamp>,
+) -> Result<(), StoreError> {
+    let insert = || -> Result<usize, StoreError> {
+        tx.run(
+            sql::INSERT_EFFECT,
+            params![
+                tenant.as_str(),
+                id.0.as_bytes(),
+                record.ordinal.0,
+                record.kind.as_str(),
+                record.write,
+                record.terms.class.as_str(),
+                // Clamped so that no sum of a time and a length overflows.
+                micros(record.terms.key_window).min(i64::MAX / 4),
+                micros(record.terms.send).min(i64::MAX / 4),
+                rows::json(&record.terms)?,
+                record.fingerprint.0.as_bytes(),
+                rows::json(&record.request)?,
+                record.provider_key,
+                record.status.as_str(),
+                record.attempt.0.as_bytes(),
+                record.send.0,
+                record.first_sent.map(Timestamp::as_micros),
+                key_first_sent.map(Timestamp::as_micros),
+                record.last_sent.map(Timestamp::as_micros),
+                record.may_have_arrived,
+                rows::json_option(record.answer.as_ref())?,
+                rows::json_option(record.refusal.as_ref())?,
+                record.recorded_at.map(Timestamp::as_micros),
+            ],
+        )
+    };
+    match insert() {
+        Err(StoreError::Constraint { name }) if name == "effects_pkey" => {
+            let place = params![tenant.as_str(), id.0.as_bytes(), record.ordinal.0];
+            let counted = tx.row(sql::REPLACE_SET_ASIDE, place, |row| {
+                row.get::<_, bool>(0).map_err(super::fault::statement)
+            })?;
+            match counted {
+                None => return Err(StoreError::Constraint { name }),
+                Some(false) => {}
+                Some(true) => {
+                    tx.run(sql::FEWER_EFFECTS, params![tenant.as_str(), id.0.as_bytes(), 1])?;
+                }
+            }
+            insert().map(|_| ())
+        }
+        other => other.map(|_| ()),
+    }
+}

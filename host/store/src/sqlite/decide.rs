@@ -1,0 +1,386 @@
+//! The steps around an attempt: propose, approve, transition, cancel, resolve,
+//! postpone. Each function runs inside the writer's transaction.
+
+use std::time::Duration;
+
+use countersign_domain::action::{Action, State};
+use countersign_domain::effect::EffectStatus;
+use countersign_domain::event::{self, EventBody};
+use countersign_domain::id::{ActionId, TenantId};
+use rusqlite::params;
+
+use super::claim::insert_settled;
+use super::rows;
+use super::sql;
+use super::writer::Tx;
+use crate::StoreError;
+use crate::steps::{Approve, Move, NewAction, Proposed, Resolve, Step, Transition};
+use countersign_domain::id::AttemptId;
+use countersign_domain::time::micros;
+
+/// The row as it stands, or that there is none.
+pub(super) fn stands(tx: &Tx<'_>, tenant: &TenantId, id: ActionId) -> Result<Action, StoreError> {
+    tx.row(sql::ACTION, params![tenant.as_str(), id.0.as_bytes()], |row| rows::action(tx.conn(), row))?
+        .ok_or_else(|| StoreError::NotFound { what: format!("the action {id}") })
+}
+
+/// Somebody else was first: the row, for saying why.
+pub(super) fn lost<T>(tx: &Tx<'_>, tenant: &TenantId, id: ActionId) -> Result<Step<T>, StoreError> {
+    stands(tx, tenant, id).map(|action| Step::Lost(Box::new(action)))
+}
+
+/// The event of a transition that was just made; its number is the row's.
+pub(super) fn write_event(tx: &Tx<'_>, action: &Action, moved: Move) -> Result<(), StoreError> {
+    let body = EventBody { fact: moved.fact, to: moved.to, by: moved.by }.canonical();
+    let written = tx.run(
+        sql::INSERT_EVENT,
+        params![
+            action.tenant.as_str(),
+            action.id.0.as_bytes(),
+            action.event_seq,
+            tx.next_cursor(),
+            tx.now.as_micros(),
+            body,
+        ],
+    )?;
+    if written != 1 {
+        return Err(StoreError::Damaged {
+            what: format!(
+                "event {} of the action {} is missing; nothing can be linked on to it",
+                action.event_seq.saturating_sub(1),
+                action.id
+            ),
+        });
+    }
+    tx.changed(&action.tenant, action.id);
+    Ok(())
+}
+
+pub(super) fn propose(tx: &Tx<'_>, new: NewAction) -> Result<Proposed, StoreError> {
+    let Some(last) = new.moves.last() else {
+        return Err(StoreError::Damaged { what: "a proposal without a move".into() });
+    };
+    let state = last.to;
+    let event_seq = u32::try_from(new.moves.len()).unwrap_or(u32::MAX);
+    let approved = (state == State::Approved).then_some(new.fingerprint);
+    let (run, step) = new.key.run().unzip();
+    let effects = u32::try_from(new.planned_effects.len()).unwrap_or(u32::MAX);
+    let approval_expires = tx.now.plus(new.approval_expires_after);
+    let execution_deadline = tx.now.plus(new.execution_deadline_after);
+    let inserted = tx.run(
+        sql::INSERT_ACTION,
+        params![
+            new.tenant.as_str(),
+            new.id.0.as_bytes(),
+            state.as_str(),
+            event_seq,
+            new.attempts,
+            new.repeats,
+            approved.as_ref().map(|fingerprint| fingerprint.0.as_bytes()),
+            approved.map(|_| tx.now.as_micros()),
+            effects,
+            new.policy_epoch,
+            approval_expires.as_micros(),
+            execution_deadline.as_micros(),
+            new.approvals_required,
+            new.run_by_itself,
+            new.created.as_micros(),
+            new.fingerprint.0.as_bytes(),
+            new.intent.0.as_bytes(),
+            new.key.canonical(),
+            run,
+            step,
+            new.tool.as_str(),
+            new.requested_version,
+            new.version,
+            new.component.0.as_bytes(),
+            new.grant.0.as_bytes(),
+            new.actor.as_str(),
+            new.proposer.as_str(),
+            new.supersedes.as_ref().map(|id| id.0.as_bytes()),
+            new.compensates.as_ref().map(|id| id.0.as_bytes()),
+            new.seed,
+            new.preview.as_ref().map(|text| text.as_str()),
+            new.plan.as_str(),
+            new.arguments.as_str(),
+            tx.now.as_micros(),
+        ],
+    )?;
+    if inserted == 0 {
+        return stands(tx, &new.tenant, new.id).map(|action| Proposed::Again(Box::new(action)));
+    }
+    let mut before = event::genesis(&new.tenant, new.id);
+    for (seq, moved) in (1u32..).zip(new.moves) {
+        let body = EventBody { fact: moved.fact, to: moved.to, by: moved.by }.canonical();
+        before = event::chain(before, seq, tx.now, &body);
+        tx.run(
+            sql::INSERT_FIRST_EVENTS,
+            params![
+                new.tenant.as_str(),
+                new.id.0.as_bytes(),
+                seq,
+                tx.next_cursor(),
+                tx.now.as_micros(),
+                body,
+                before.as_bytes(),
+            ],
+        )?;
+    }
+    let nobody = AttemptId(uuid::Uuid::nil());
+    for effect in new.planned_effects {
+        insert_settled(tx, &new.tenant, new.id, nobody, effect)?;
+    }
+    if let Some(old) = new.supersedes {
+        tx.run(sql::NAME_SUCCESSOR, params![new.tenant.as_str(), old.0.as_bytes(), new.id.0.as_bytes()])?;
+    }
+    tx.changed(&new.tenant, new.id);
+    Ok(Proposed::New(Box::new(Action {
+        tenant: new.tenant,
+        id: new.id,
+        key: new.key,
+        tool: new.tool,
+        requested_version: new.requested_version,
+        version: new.version,
+        component: new.component,
+        grant: new.grant,
+        arguments: new.arguments,
+        intent: new.intent,
+        fingerprint: new.fingerprint,
+        actor: new.actor,
+        proposer: new.proposer,
+        plan: new.plan,
+        preview: new.preview,
+        approvals_required: new.approvals_required,
+        approval_expires,
+        execution_deadline,
+        policy_epoch: new.policy_epoch,
+        run_by_itself: new.run_by_itself,
+        supersedes: new.supersedes,
+        compensates: new.compensates,
+        created: new.created,
+        seed: new.seed,
+        state,
+        approved_fingerprint: approved,
+        approved_at: approved.map(|_| tx.now),
+        approvals: Vec::new(),
+        attempt: countersign_domain::id::AttemptNumber(0),
+        attempt_id: None,
+        lease_expires: None,
+        in_flight: None,
+        cancel_requested: None,
+        attempts_left: new.attempts,
+        repeats_left: new.repeats,
+        next_attempt: None,
+        first_write: None,
+        unknown_effects: 0,
+        standing_writes: 0,
+        effects,
+        superseded_by: None,
+        provider_reference: None,
+        result: None,
+        error: None,
+        updated: tx.now,
+        version_counter: 1,
+        event_seq,
+    })))
+}
+
+pub(super) fn approve(tx: &Tx<'_>, approve: Approve) -> Result<Step<Action>, StoreError> {
+    let (tenant, id) = (approve.tenant.as_str(), approve.action.0);
+    #[cfg(feature = "planted-bugs")]
+    let statement = if countersign_domain::planted::on("fingerprint") {
+        sql::APPROVE_WHATEVER_STANDS
+    } else {
+        sql::APPROVE
+    };
+    #[cfg(not(feature = "planted-bugs"))]
+    let statement = sql::APPROVE;
+    let made = tx.row(
+        statement,
+        params![
+            tenant,
+            id.as_bytes(),
+            approve.by.as_str(),
+            tx.now.as_micros(),
+            approve.fingerprint.0.as_bytes(),
+            approve.if_last.to.as_str(),
+        ],
+        |row| Ok((rows::action(tx.conn(), row)?, row.get::<_, u32>("approvals_given").unwrap_or(0))),
+    )?;
+    let Some((mut action, place)) = made else {
+        let already = tx.row(
+            sql::APPROVED_BY,
+            params![tenant, id.as_bytes(), approve.by.as_str(), approve.fingerprint.0.as_bytes()],
+            |_| Ok(()),
+        )?;
+        let action = stands(tx, &approve.tenant, approve.action)?;
+        return Ok(if already.is_some() { Step::Made(action) } else { Step::Lost(Box::new(action)) });
+    };
+    tx.run(
+        sql::INSERT_APPROVAL,
+        params![
+            tenant,
+            id.as_bytes(),
+            approve.by.as_str(),
+            place,
+            tx.now.as_micros(),
+            approve.note,
+            approve.fingerprint.0.as_bytes(),
+        ],
+    )?;
+    action.approvals.push(countersign_domain::approval::Approval {
+        by: approve.by,
+        at: tx.now,
+        note: approve.note,
+        fingerprint: approve.fingerprint,
+    });
+    if action.state == State::AwaitingApproval {
+        tx.changed(&approve.tenant, approve.action);
+    } else {
+        write_event(tx, &action, approve.if_last)?;
+    }
+    Ok(Step::Made(action))
+}
+
+pub(super) fn transition(tx: &Tx<'_>, step: Transition) -> Result<Step<Action>, StoreError> {
+    let next_attempt = next_attempt(tx, step.moved.to, step.next_attempt_after);
+    let made = tx.row(
+        sql::TRANSITION,
+        params![
+            step.tenant.as_str(),
+            step.action.0.as_bytes(),
+            step.expected,
+            tx.now.as_micros(),
+            step.moved.to.as_str(),
+            step.error.as_ref().map(|error| error.code.as_str()),
+            step.error.as_ref().map(|error| error.message.as_str()),
+            next_attempt,
+            step.in_flight_becomes_unknown,
+            step.superseded_by.as_ref().map(|id| id.0.as_bytes()),
+            rows::when(step.when),
+        ],
+        |row| rows::action(tx.conn(), row),
+    )?;
+    let Some(action) = made else { return lost(tx, &step.tenant, step.action) };
+    if step.in_flight_becomes_unknown {
+        in_flight_becomes_unknown(tx, &step.tenant, step.action)?;
+    }
+    write_event(tx, &action, step.moved)?;
+    Ok(Step::Made(action))
+}
+
+/// When the next attempt is due: in `failed_retryable` always some time, in
+/// `outcome_unknown` only where something is to be done without a person.
+pub(super) fn next_attempt(tx: &Tx<'_>, to: State, after: Option<Duration>) -> Option<i64> {
+    match to {
+        State::FailedRetryable => Some(tx.now.plus(after.unwrap_or_default()).as_micros()),
+        State::OutcomeUnknown => after.map(|after| tx.now.plus(after).as_micros()),
+        _ => None,
+    }
+}
+
+pub(super) fn in_flight_becomes_unknown(
+    tx: &Tx<'_>,
+    tenant: &TenantId,
+    id: ActionId,
+) -> Result<(), StoreError> {
+    tx.run(sql::IN_FLIGHT_BECOMES_UNKNOWN, params![tenant.as_str(), id.0.as_bytes(), tx.now.as_micros()])
+        .map(|_| ())
+}
+
+pub(super) fn request_cancel(
+    tx: &Tx<'_>,
+    tenant: &TenantId,
+    id: ActionId,
+    reason: &str,
+) -> Result<Step<Action>, StoreError> {
+    let made = tx.row(
+        sql::REQUEST_CANCEL,
+        params![tenant.as_str(), id.0.as_bytes(), tx.now.as_micros(), reason],
+        |row| rows::action(tx.conn(), row),
+    )?;
+    if let Some(action) = made {
+        tx.changed(tenant, id);
+        return Ok(Step::Made(action));
+    }
+    let action = stands(tx, tenant, id)?;
+    let asked =
+        action.cancel_requested.is_some() && matches!(action.state, State::Executing | State::OutcomeUnknown);
+    Ok(if asked { Step::Made(action) } else { Step::Lost(Box::new(action)) })
+}
+
+pub(super) fn postpone(
+    tx: &Tx<'_>,
+    tenant: &TenantId,
+    id: ActionId,
+    expected: i64,
+    after: Option<Duration>,
+) -> Result<Step<Action>, StoreError> {
+    let due = next_attempt(tx, State::OutcomeUnknown, after);
+    let made = tx.row(
+        sql::POSTPONE,
+        params![tenant.as_str(), id.0.as_bytes(), expected, tx.now.as_micros(), due],
+        |row| rows::action(tx.conn(), row),
+    )?;
+    match made {
+        Some(action) => Ok(Step::Made(action)),
+        None => lost(tx, tenant, id),
+    }
+}
+
+pub(super) fn resolve(tx: &Tx<'_>, resolve: Resolve) -> Result<Step<Action>, StoreError> {
+    use countersign_domain::action::Fact;
+    let (happened, did_not) = match &resolve.moved.fact {
+        Fact::FoundDone { .. } => (true, false),
+        Fact::FoundNotDone { .. } => (false, true),
+        _ => (false, false),
+    };
+    let (tenant, id) = (resolve.tenant.as_str(), resolve.action.0);
+    let made = tx.row(
+        sql::RESOLVE,
+        params![
+            tenant,
+            id.as_bytes(),
+            resolve.expected,
+            tx.now.as_micros(),
+            resolve.moved.to.as_str(),
+            happened,
+            did_not,
+            u32::from(happened || did_not),
+            resolve.error.as_ref().map(|error| error.code.as_str()),
+            resolve.error.as_ref().map(|error| error.message.as_str()),
+            resolve.fence.attempt.0.as_bytes(),
+            resolve.fence.ordinal.0,
+            resolve.fence.send.0,
+            resolve.not_before.map_or(0, micros),
+        ],
+        |row| rows::action(tx.conn(), row),
+    )?;
+    let Some(action) = made else { return lost(tx, &resolve.tenant, resolve.action) };
+    let mut evidence = resolve.evidence;
+    evidence.at = tx.now;
+    let evidence = rows::json(&evidence)?;
+    let ordinal = resolve.fence.ordinal.0;
+    if happened || did_not {
+        let status = if happened { EffectStatus::Succeeded } else { EffectStatus::Failed };
+        let answer = rows::json_option(resolve.answer.filter(|_| happened).as_ref())?;
+        tx.row(
+            sql::SETTLE_EFFECT,
+            params![
+                tenant,
+                id.as_bytes(),
+                ordinal,
+                tx.now.as_micros(),
+                status.as_str(),
+                answer,
+                None::<String>,
+                evidence,
+            ],
+            |_| Ok(()),
+        )?;
+    } else {
+        tx.run(sql::GIVE_UP_EFFECT, params![tenant, id.as_bytes(), ordinal, evidence])?;
+    }
+    write_event(tx, &action, resolve.moved)?;
+    Ok(Step::Made(action))
+}
