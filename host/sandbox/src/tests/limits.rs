@@ -1,0 +1,227 @@
+//! A component that takes more than it is given, by the probe.
+
+use std::time::{Duration, Instant};
+
+use countersign_domain::run::{Ended, ToolFailure};
+use serde_json::json;
+
+use super::rig::{Gate, component, digest, invoke, limit, mode, probe, returned};
+use crate::{Sandbox, SandboxConfig};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a03_memory_grow_stops_at_the_limit() {
+    let report = invoke(probe(json!({ "mode": "grow" })), &Gate::yes()).await;
+    let pages = returned(&report)["pages"].as_u64().unwrap();
+    // 1,024 pages less what the component started with.
+    assert!((900..1_024).contains(&pages), "{pages}");
+    let mut small = probe(json!({ "mode": "grow" }));
+    small.limits.memory = 8 << 20;
+    let pages = returned(&invoke(small, &Gate::yes()).await)["pages"].as_u64().unwrap();
+    assert!((50..128).contains(&pages), "{pages}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a03_a_component_that_starts_over_the_limit_does_not_start() {
+    let mut call = probe(mode("no-effect"));
+    call.limits.memory = 64 << 10;
+    let report = invoke(call, &Gate::yes()).await;
+    assert_eq!(limit(&report), "memory");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a05_endless_recursion_is_a_trap() {
+    let report = invoke(probe(json!({ "mode": "recurse" })), &Gate::yes()).await;
+    assert_eq!(limit(&report), "stack");
+    returned(&invoke(probe(mode("no-effect")), &Gate::yes()).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a06_an_endless_loop_ends_with_its_running_time() {
+    let mut call = probe(json!({ "mode": "spin" }));
+    call.limits.cpu = Duration::from_millis(100);
+    let started = Instant::now();
+    let report = invoke(call, &Gate::yes()).await;
+    assert_eq!(limit(&report), "cpu");
+    assert!(started.elapsed() >= Duration::from_millis(100));
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a06_waiting_for_an_answer_is_not_running() {
+    let gate = Gate::held();
+    let mut call = probe(mode("forbidden-host"));
+    call.limits.cpu = Duration::from_millis(300);
+    let running = tokio::spawn({
+        let gate = gate.clone();
+        async move { invoke(call, &gate).await }
+    });
+    gate.arrived.acquire().await.unwrap().forget();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    gate.permits.as_ref().unwrap().add_permits(1);
+    returned(&running.await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a06_an_endless_loop_does_not_keep_a_thread_from_others() {
+    let mut call = probe(json!({ "mode": "spin" }));
+    call.limits.cpu = Duration::from_secs(3);
+    super::rig::sandbox().await;
+    let spinning = tokio::spawn(async move { invoke(call, &Gate::yes()).await });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    tokio::spawn(async { returned(&invoke(probe(mode("no-effect")), &Gate::yes()).await) }).await.unwrap();
+    assert!(!spinning.is_finished(), "the other call waited for the loop to end");
+    assert_eq!(limit(&spinning.await.unwrap()), "cpu");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a06_a_loop_with_a_request_in_hand_sends_nothing() {
+    let gate = Gate::yes();
+    let mut call = probe(mode("spin-in-flight"));
+    call.limits.cpu = Duration::from_millis(100);
+    assert_eq!(limit(&invoke(call, &gate).await), "cpu");
+    assert_eq!(gate.count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a07_polling_nothing_is_a_trap() {
+    let report = invoke(probe(json!({ "mode": "poll-nothing" })), &Gate::yes()).await;
+    assert!(matches!(report.ended, Ended::Trapped { .. }), "{:?}", report.ended);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a08_a_host_call_takes_over_four_mebibytes_at_most() {
+    let report = invoke(probe(json!({ "mode": "big-log", "n": 3 << 20 })), &Gate::yes()).await;
+    returned(&report);
+    let report = invoke(probe(json!({ "mode": "big-log", "n": 8 << 20 })), &Gate::yes()).await;
+    assert_eq!(limit(&report), "host_call_bytes");
+    let report = invoke(probe(json!({ "mode": "random-bomb", "n": 65_536 })), &Gate::yes()).await;
+    returned(&report);
+    let report = invoke(probe(json!({ "mode": "random-bomb", "n": 65_537 })), &Gate::yes()).await;
+    assert_eq!(limit(&report), "random");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a09_a_header_bomb_ends_the_run_and_nothing_else() {
+    for arguments in [json!({ "mode": "header-bomb" }), json!({ "mode": "header-bomb", "size": 204_800 })] {
+        assert_eq!(limit(&invoke(probe(arguments), &Gate::yes()).await), "fields");
+    }
+    let few = json!({ "mode": "header-bomb", "n": 20 });
+    assert_eq!(returned(&invoke(probe(few), &Gate::yes()).await)["from_list"], "accepted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a10_resources_are_counted() {
+    for mode in ["many-handles", "many-pollables"] {
+        returned(&invoke(probe(json!({ "mode": mode, "n": 200 })), &Gate::yes()).await);
+        let report = invoke(probe(json!({ "mode": mode, "n": 100_000 })), &Gate::yes()).await;
+        assert_eq!(limit(&report), "resources", "{mode}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a11_writes_of_nothing_are_counted() {
+    for mode in ["empty-writes", "tiny-writes"] {
+        let mut call = probe(json!({ "mode": mode, "n": 200_000 }));
+        call.limits.cpu = Duration::from_secs(30);
+        let report = invoke(call, &Gate::yes()).await;
+        let refused = returned(&report)["refused"].as_u64().unwrap();
+        assert_eq!(refused, 2 * (200_000 - 65_536), "{mode}");
+        let kept: usize = report.log.iter().map(String::len).sum();
+        assert!(kept < 3 * (64 << 10), "{kept}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a12_a_log_flood_is_cut_per_stream() {
+    let report = invoke(probe(json!({ "mode": "log-flood", "n": 8 << 20 })), &Gate::yes()).await;
+    assert_eq!(returned(&report)["refused"], 0, "what a tool prints is not worth its failure");
+    let kept: usize = report.log.iter().map(String::len).sum();
+    assert!(kept < 3 * (65 << 10), "{kept}");
+    assert_eq!(report.log.iter().filter(|line| line.contains("truncated")).count(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_component_says_is_in_the_report_with_its_source() {
+    let report = invoke(probe(json!({ "mode": "log", "text": "hello" })), &Gate::yes()).await;
+    let mut lines = report.log.clone();
+    lines.sort();
+    let expected = [
+        "[debug] hello",
+        "[error] hello",
+        "[info] hello",
+        "[progress 0%] hello",
+        "[progress 100%] hello",
+        "[progress 50%] hello",
+        "[stderr] hello",
+        "[stdout] hello",
+        "[warn] hello",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f05_a_result_is_bounded_and_json() {
+    let mut at_limit = probe(json!({ "mode": "big-result", "n": 1_000 }));
+    at_limit.limits.result = 1_000;
+    returned(&invoke(at_limit, &Gate::yes()).await);
+    let mut over = probe(json!({ "mode": "big-result", "n": 1_001 }));
+    over.limits.result = 1_000;
+    assert_eq!(limit(&invoke(over, &Gate::yes()).await), "result");
+    match invoke(probe(mode("bad-json")), &Gate::yes()).await.ended {
+        Ended::Failed(ToolFailure::Broken(why)) => assert!(why.contains("JSON"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failures_keep_their_kind() {
+    let ended = async |mode: &str| invoke(probe(json!({ "mode": mode, "n": 5 })), &Gate::yes()).await.ended;
+    assert!(matches!(ended("invalid-arguments").await, Ended::Failed(ToolFailure::InvalidArguments(_))));
+    assert!(matches!(ended("refused").await, Ended::Failed(ToolFailure::Refused(_))));
+    assert!(matches!(ended("broken").await, Ended::Failed(ToolFailure::Broken(_))));
+    assert!(matches!(ended("try-later").await, Ended::Failed(ToolFailure::TryLater { after: Some(5), .. })));
+    assert!(matches!(ended("trap").await, Ended::Trapped { limit: None, .. }));
+    assert!(matches!(ended("exit").await, Ended::Trapped { limit: None, .. }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a17_there_is_nothing_around_a_component() {
+    let result = returned(&invoke(probe(json!({ "mode": "env" })), &Gate::yes()).await);
+    assert_eq!(result, json!({ "variables": [], "arguments": [], "folders": [], "stdin": 0 }));
+    let result =
+        returned(&invoke(probe(json!({ "mode": "open-file", "text": "/etc/passwd" })), &Gate::yes()).await);
+    assert!(result["read"]["Err"].is_string() && result["write"]["Err"].is_string(), "{result}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a15_memory_of_an_earlier_run_is_never_seen() {
+    let canary = "canary-5f0c1d";
+    for _ in 0..30 {
+        invoke(probe(json!({ "mode": "canary", "text": canary })), &Gate::yes()).await;
+        let result = returned(&invoke(probe(json!({ "mode": "scan", "text": canary })), &Gate::yes()).await);
+        assert_eq!((result["hits"].as_u64(), result["not_zero"].as_u64()), (Some(0), Some(0)));
+        assert!(result["bytes"].as_u64().unwrap() > 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a14_a_full_sandbox_says_so_and_recovers() {
+    let sandbox = Sandbox::new(SandboxConfig { max_runs: 2, ..SandboxConfig::default() }).unwrap();
+    let bytes = component("probe");
+    sandbox.load(digest(&bytes), bytes).await.unwrap();
+    let gate = Gate::held();
+    let running: Vec<_> = (0..2)
+        .map(|_| {
+            let (sandbox, gate) = (sandbox.clone(), gate.clone());
+            tokio::spawn(async move { sandbox.invoke(probe(mode("forbidden-host")), gate).await })
+        })
+        .collect();
+    gate.arrived.acquire_many(2).await.unwrap().forget();
+    let report = sandbox.invoke(probe(mode("no-effect")), Gate::yes()).await;
+    assert!(matches!(report.ended, Ended::Unavailable(_)), "{:?}", report.ended);
+    gate.permits.as_ref().unwrap().add_permits(2);
+    for run in running {
+        returned(&run.await.unwrap());
+    }
+    returned(&sandbox.invoke(probe(mode("no-effect")), Gate::yes()).await);
+}

@@ -1,0 +1,9 @@
+//! The room as a whole, with the real example components and a gate that counts.
+
+mod cache;
+mod determinism;
+mod effects;
+mod inspection;
+mod limits;
+mod rig;
+mod traps;

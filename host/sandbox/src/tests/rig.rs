@@ -1,0 +1,195 @@
+//! One sandbox for all tests, calls with defaults, and a gate that writes down
+//! what it is asked.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use countersign_domain::canonical::CanonicalJson;
+use countersign_domain::effect::{Answer, Effect, OutboundRequest, Passage};
+use countersign_domain::id::{ActionId, ComponentDigest, Digest};
+use countersign_domain::run::{Call, Ended, RunContext, RunLimits, RunReport};
+use countersign_domain::time::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::{OnceCell, Semaphore};
+
+use crate::{EffectGate, Sandbox, SandboxConfig};
+
+/// 2026-09-21T13:20:00Z.
+pub(super) const STARTED: Timestamp = Timestamp::from_micros(1_790_000_400_000_000);
+
+/// The example component of that name.
+pub(super) fn component(name: &str) -> Arc<[u8]> {
+    let path = format!("{}/../../guest-examples/prebuilt/{name}.wasm", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}")).into()
+}
+
+pub(super) fn digest(bytes: &[u8]) -> ComponentDigest {
+    ComponentDigest(Digest::of(bytes))
+}
+
+/// The sandbox that the tests share, with these components loaded.
+pub(super) async fn sandbox() -> Sandbox {
+    static SHARED: OnceCell<Sandbox> = OnceCell::const_new();
+    SHARED
+        .get_or_init(|| async {
+            let sandbox = Sandbox::new(SandboxConfig::default()).unwrap();
+            for name in ["probe", "refund", "transfer"] {
+                let bytes = component(name);
+                sandbox.load(digest(&bytes), bytes).await.unwrap();
+            }
+            sandbox
+        })
+        .await
+        .clone()
+}
+
+pub(super) const LIMITS: RunLimits = RunLimits {
+    memory: 64 << 20,
+    cpu: Duration::from_secs(5),
+    wall: Duration::from_secs(60),
+    result: 256 << 10,
+    log: 64 << 10,
+    request_body: 1 << 20,
+};
+
+/// A call of an example component.
+pub(super) fn call(name: &str, arguments: Value) -> Call {
+    Call {
+        component: digest(&component(name)),
+        arguments: CanonicalJson::of(&arguments).unwrap(),
+        context: RunContext {
+            tenant: "acme".parse().unwrap(),
+            action: "0b5ae1f2-6c3d-8e4f-9a0b-1c2d3e4f5a6b".parse::<ActionId>().unwrap(),
+            run: Some("run-1".to_owned()),
+            step: None,
+            actor: "ada".parse().unwrap(),
+            started: STARTED,
+            seed: [7; 32],
+        },
+        limits: LIMITS,
+        forbidden_headers: Arc::default(),
+    }
+}
+
+/// A call of the probe.
+pub(super) fn probe(arguments: Value) -> Call {
+    call("probe", arguments)
+}
+
+/// Arguments of a mode that calls somebody.
+pub(super) fn mode(mode: &str) -> Value {
+    json!({ "mode": mode, "url": "https://api.example/v1/things", "body": "hello" })
+}
+
+pub(super) async fn invoke(call: Call, gate: &Arc<Gate>) -> RunReport {
+    sandbox().await.invoke(call, gate.clone()).await
+}
+
+/// The result that a run returned.
+pub(super) fn returned(report: &RunReport) -> Value {
+    match &report.ended {
+        Ended::Returned(json) => json.value(),
+        other => panic!("it did not return: {other:?}; {:?}", report.log),
+    }
+}
+
+/// The limit that a run met.
+pub(super) fn limit(report: &RunReport) -> &'static str {
+    match &report.ended {
+        Ended::Trapped { limit: Some(limit), .. } => limit,
+        other => panic!("it met no limit: {other:?}"),
+    }
+}
+
+type Decide = dyn Fn(usize, &OutboundRequest) -> Passage + Send + Sync;
+
+/// Writes down, perhaps waits, answers.
+pub(super) struct Gate {
+    decide: Box<Decide>,
+    pub(super) seen: Mutex<Vec<OutboundRequest>>,
+    pub(super) recorded: AtomicUsize,
+    running: AtomicUsize,
+    pub(super) most_at_once: AtomicUsize,
+    /// One permit per answer, where a test wants to hold them back.
+    pub(super) permits: Option<Semaphore>,
+    /// Tells the test that a request has arrived.
+    pub(super) arrived: Semaphore,
+}
+
+impl Gate {
+    fn build(permits: Option<Semaphore>, decide: Box<Decide>) -> Arc<Gate> {
+        Arc::new(Gate {
+            decide,
+            seen: Mutex::default(),
+            recorded: AtomicUsize::new(0),
+            running: AtomicUsize::new(0),
+            most_at_once: AtomicUsize::new(0),
+            permits,
+            arrived: Semaphore::new(0),
+        })
+    }
+
+    /// Decides by the number of the request, from 0.
+    pub(super) fn new(
+        decide: impl Fn(usize, &OutboundRequest) -> Passage + Send + Sync + 'static,
+    ) -> Arc<Gate> {
+        Gate::build(None, Box::new(decide))
+    }
+
+    /// Answers everything with 200 and a small body.
+    pub(super) fn yes() -> Arc<Gate> {
+        Gate::new(|n, _| answered(n, 200, "ok"))
+    }
+
+    /// As `yes`, but each answer waits for a permit.
+    pub(super) fn held() -> Arc<Gate> {
+        Gate::build(Some(Semaphore::new(0)), Box::new(|n, _| answered(n, 200, "ok")))
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.seen.lock().unwrap().len()
+    }
+
+    pub(super) fn recorded(&self) -> usize {
+        self.recorded.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn request(&self, n: usize) -> OutboundRequest {
+        self.seen.lock().unwrap()[n].clone()
+    }
+}
+
+/// The answer to request `n`, recorded `n + 1` seconds after the start.
+pub(super) fn answered(n: usize, status: u16, body: &str) -> Passage {
+    let headers = vec![("content-type".to_owned(), "text/plain".to_owned())];
+    Passage::Answered { answer: Answer { status, headers, body: body.into() }, at: at(n) }
+}
+
+pub(super) fn at(n: usize) -> Timestamp {
+    STARTED.plus(Duration::from_secs(n as u64 + 1))
+}
+
+#[async_trait]
+impl EffectGate for Gate {
+    async fn submit(&self, effect: Effect) -> Passage {
+        let Effect::Http(request) = effect;
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_at_once.fetch_max(running, Ordering::SeqCst);
+        let n = {
+            let mut seen = self.seen.lock().unwrap();
+            seen.push(request.clone());
+            seen.len() - 1
+        };
+        self.arrived.add_permits(1);
+        if let Some(permits) = &self.permits {
+            permits.acquire().await.unwrap().forget();
+        }
+        tokio::task::yield_now().await;
+        let passage = (self.decide)(n, &request);
+        self.recorded.fetch_add(1, Ordering::SeqCst);
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        passage
+    }
+}
