@@ -186,7 +186,8 @@ fn read_file(path: &Path, named: bool) -> Result<File, ConfigError> {
         Err(source) => return Err(ConfigError::Unreadable { path: shown, source }),
     };
     // The error's text has the line, a pointer to the place, and the known keys.
-    toml::from_str(&text).map_err(|error| ConfigError::File { path: shown, why: error.to_string() })
+    toml::from_str(&text)
+        .map_err(|error| ConfigError::File { path: shown, why: error.to_string().trim_end().to_owned() })
 }
 
 fn invalid(name: &'static str, value: String, why: impl Into<String>) -> ConfigError {
@@ -255,7 +256,7 @@ fn secret(
             fs::read_to_string(&file)
                 .map_err(|error| wrong(format!("{} cannot be read: {error}", file.display())))?
         }
-        (None, Some(variable)) => variable_value(variable)
+        (None, Some(variable)) => self::variable(variable)
             .ok_or_else(|| wrong(format!("the environment variable {variable} is not set")))?,
         _ => return Err(wrong("say where it is: { file = \"…\" } or { env = \"…\" }".into())),
     };
@@ -263,7 +264,9 @@ fn secret(
     Ok((parsed, value))
 }
 
-fn variable_value(name: &str) -> Option<String> {
+/// A variable of the environment; an empty one counts as not set.
+#[expect(clippy::disallowed_methods, reason = "the one place that reads the environment, but for clap")]
+pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 

@@ -7,6 +7,8 @@ use std::io::{self, IsTerminal as _, Write};
 
 use tracing_subscriber::EnvFilter;
 
+use crate::config::variable;
+
 /// The variable that says what is logged, as `tracing` filters are written.
 const FILTER: &str = "COUNTERSIGN_LOG";
 
@@ -15,9 +17,8 @@ const FILTER: &str = "COUNTERSIGN_LOG";
 /// # Errors
 /// If [`FILTER`] is no filter.
 pub fn start() -> anyhow::Result<()> {
-    let wanted = std::env::var(FILTER).unwrap_or_default();
-    let wanted = if wanted.is_empty() { "info" } else { &wanted };
-    let filter = EnvFilter::try_new(wanted).map_err(|error| {
+    let wanted = variable(FILTER).unwrap_or_else(|| "info".to_owned());
+    let filter = EnvFilter::try_new(&wanted).map_err(|error| {
         anyhow::anyhow!("{FILTER}={wanted:?} is no log filter: {error}; try \"info\" or \"debug\"")
     })?;
     let lines = tracing_subscriber::fmt()

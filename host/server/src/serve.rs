@@ -31,6 +31,7 @@ pub async fn run(args: ServeArgs, data_dir: Option<PathBuf>) -> anyhow::Result<(
     }
     private_folder(&config.data_dir)?;
     let stopping = shutdown::watch().context("signals cannot be handled")?;
+    let secrets = config.secrets.iter().map(|(name, _)| name.clone()).collect();
     let host = wiring::open(&mut config)?;
     let listener = TcpListener::bind(config.listen).await.with_context(|| {
         format!(
@@ -40,7 +41,7 @@ pub async fn run(args: ServeArgs, data_dir: Option<PathBuf>) -> anyhow::Result<(
     })?;
     let address = listener.local_addr().context("the own address is not known")?;
     let allowed = Allowed::new(address, config.public_url.as_ref());
-    let app = App::new(host.gate.clone(), allowed, stopping.clone());
+    let app = App::new(host.gate.clone(), allowed, secrets, stopping.clone());
     let made = first_tokens(&app.tokens, &**host.gate.store(), &config).await?;
     let address_file = AddressFile::write(&config.data_dir, address)?;
     say(address, &made, &config.data_dir);

@@ -9,6 +9,9 @@ use std::sync::Arc;
 
 use countersign_gate::Signals;
 
+#[cfg(debug_assertions)]
+use crate::config::variable;
+
 /// What the environment asks for; nothing in a release build.
 ///
 /// # Errors
@@ -24,8 +27,8 @@ pub fn from_environment() -> anyhow::Result<Option<Arc<dyn Signals>>> {
 /// If it asks for a point that does not exist.
 #[cfg(debug_assertions)]
 pub fn from_environment() -> anyhow::Result<Option<Arc<dyn Signals>>> {
-    let Ok(at) = std::env::var("COUNTERSIGN_HALT_AT") else { return Ok(None) };
-    let halt = armed::Halt::parse(&at, std::env::var_os("COUNTERSIGN_HALT_FILE").map(Into::into))?;
+    let Some(at) = variable("COUNTERSIGN_HALT_AT") else { return Ok(None) };
+    let halt = armed::Halt::parse(&at, variable("COUNTERSIGN_HALT_FILE").map(Into::into))?;
     Ok(Some(Arc::new(halt)))
 }
 

@@ -33,6 +33,10 @@ const SECRET_CHARACTERS: usize = 43;
 /// host's own, and make the first tokens of other tenants.
 pub const HOME_TENANT: &str = "default";
 
+/// Names under which the host itself states facts in events. Nobody else has
+/// them, or an event could be taken for the host's word.
+pub const RESERVED_NAMES: &[&str] = &["worker", "reaper", "policy", "reconcile"];
+
 /// A token's whole text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);

@@ -10,6 +10,7 @@ use countersign_domain::key::ActionKey;
 use countersign_domain::role::Verb;
 use countersign_gate::execute::Execution;
 use countersign_gate::propose::Proposal;
+use countersign_gate::waiters::LOOK_AGAIN;
 use countersign_store::steps::ListActions;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
@@ -96,8 +97,11 @@ async fn rest(app: &App, tenant: &TenantId, first: Action, wait: Duration) -> Re
         if action.state.is_terminal() || (action.state != before && !runs) || left.is_zero() {
             return Ok(action);
         }
+        // In steps: a change between the row at hand and the gate's own first look
+        // is no change to the gate, and would be slept through.
+        let step = left.min(LOOK_AGAIN);
         action = tokio::select! {
-            action = app.gate.wait(tenant, action.id, left) => action?,
+            action = app.gate.wait(tenant, action.id, step) => action?,
             () = app.stopped() => return Ok(action),
         };
     }

@@ -22,6 +22,7 @@ mod tokens;
 mod tools;
 mod view;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -30,6 +31,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::on;
 use axum::{Router, middleware};
 use countersign_domain::action::Action;
+use countersign_domain::secret::SecretName;
 use countersign_gate::Gate;
 use countersign_gate::grants::Grants;
 use http::{HeaderValue, StatusCode, header};
@@ -54,6 +56,8 @@ pub struct App {
     grants: Grants,
     /// What this host is called.
     allowed: Allowed,
+    /// The secrets that grants can name.
+    secrets: BTreeSet<SecretName>,
     /// Open event streams, counted.
     streams: Arc<Streams>,
     /// Turns true once, when the host begins to stop.
@@ -62,9 +66,15 @@ pub struct App {
 
 impl App {
     /// The surface of a gate.
-    pub fn new(gate: Gate, allowed: Allowed, stopping: watch::Receiver<bool>) -> Arc<App> {
+    pub fn new(
+        gate: Gate,
+        allowed: Allowed,
+        secrets: BTreeSet<SecretName>,
+        stopping: watch::Receiver<bool>,
+    ) -> Arc<App> {
         let tokens = Tokens::new(gate.store().clone());
-        Arc::new(App { gate, tokens, grants: Grants::default(), allowed, streams: Arc::default(), stopping })
+        let (grants, streams) = (Grants::default(), Arc::default());
+        Arc::new(App { gate, tokens, grants, allowed, secrets, streams, stopping })
     }
 
     /// An action as it is shown.

@@ -11,13 +11,17 @@ use serde_json::{Value, json};
 use super::call::Call;
 use super::problem::Problem;
 use super::view;
-use crate::tokens::HOME_TENANT;
+use crate::tokens::{HOME_TENANT, RESERVED_NAMES};
 
 /// `POST /v1/tokens` `{name, roles, tenant?}`
 pub async fn create(mut call: Call) -> Result<Response, Problem> {
     call.no_query()?;
     let mut body = call.object().await?;
     let name: Principal = body.needed("name")?;
+    if RESERVED_NAMES.contains(&name.as_str()) {
+        return Err(body
+            .wrong("name", format!("{name} is what this host calls a part of itself; choose another name")));
+    }
     let tenant: Option<TenantId> = body.parsed("tenant")?;
     let roles = body.list("roles")?.unwrap_or_default();
     if roles.is_empty() {

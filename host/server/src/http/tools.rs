@@ -129,7 +129,7 @@ pub async fn list(call: Call) -> Result<Response, Problem> {
     let versions = call.app.gate.store().tools(&call.caller()?.tenant).await?;
     let tools: Vec<Value> = versions
         .chunk_by(|one, other| one.name == other.name)
-        .map(|versions| view::tool(versions, false))
+        .map(|versions| view::tool(versions, None))
         .collect();
     Ok(super::json(StatusCode::OK, &json!({ "tools": tools })))
 }
@@ -153,7 +153,7 @@ async fn shown(
     if versions.is_empty() {
         return Err(Problem::not_found(&format!("tool {name}")));
     }
-    Ok(super::json(status, &view::tool(&versions, true)))
+    Ok(super::json(status, &view::tool(&versions, Some(&call.app.secrets))))
 }
 
 /// `PUT /v1/tools/{name}/grant`; with `?dry_run=true` it only says what would

@@ -2,6 +2,7 @@
 //! and shown; nothing is judged, and canonical texts (arguments, result,
 //! preview) go out as the very text that was hashed.
 
+use std::collections::BTreeSet;
 use std::str;
 
 use base64::Engine as _;
@@ -13,6 +14,7 @@ use countersign_domain::effect::{Answer, EffectRecord, EffectStatus, Evidence, R
 use countersign_domain::event::{Event, EventBody};
 use countersign_domain::grant::Grant;
 use countersign_domain::plan::{MayFollow, Plan};
+use countersign_domain::secret::SecretName;
 use countersign_domain::time::Timestamp;
 use countersign_domain::tool::InstalledTool;
 use countersign_store::PrincipalRow;
@@ -376,8 +378,9 @@ pub fn version(tool: &InstalledTool) -> Value {
     })
 }
 
-/// A tool with its versions, the current one's words first.
-pub fn tool(versions: &[InstalledTool], with_grant: bool) -> Value {
+/// A tool with its versions, the current one's words first. With `secrets`, the
+/// ones that the host has, also its grant and what of it the host has not.
+pub fn tool(versions: &[InstalledTool], secrets: Option<&BTreeSet<SecretName>>) -> Value {
     let Some(current) = versions.iter().find(|tool| tool.current).or(versions.first()) else {
         return Value::Null;
     };
@@ -398,8 +401,14 @@ pub fn tool(versions: &[InstalledTool], with_grant: bool) -> Value {
         "installed_at": current.installed,
         "versions": versions.iter().map(version).collect::<Vec<_>>(),
     });
-    if with_grant && let Value::Object(members) = &mut view {
-        let effective = current.grant_source.parse::<Grant>().ok().map(|grant| grant.effective().value());
+    if let (Some(secrets), Value::Object(members)) = (secrets, &mut view) {
+        let grant = current.grant_source.parse::<Grant>().ok();
+        let missing: Vec<&SecretName> = match &grant {
+            Some(grant) => grant.secrets().into_iter().filter(|name| !secrets.contains(*name)).collect(),
+            None => Vec::new(),
+        };
+        members.insert("missing_secrets".into(), json!(missing));
+        let effective = grant.as_ref().map(|grant| grant.effective().value());
         members.insert("grant".into(), json!({ "source": current.grant_source, "effective": effective }));
     }
     view
