@@ -23,7 +23,8 @@ use countersign_domain::plan::Plan;
 use countersign_domain::retry::{Transport, Verdict, judge};
 use countersign_domain::time::Timestamp;
 use countersign_store::steps::{
-    ClaimWrite, ClaimedAction, Move, RecordSend, Recorded, RepeatWrite, SendResult, Settled, Step, WriteClaimed,
+    ClaimWrite, ClaimedAction, Move, RecordSend, Recorded, RepeatWrite, SendResult, Settled, Step,
+    WriteClaimed,
 };
 use tokio::sync::Mutex;
 
@@ -61,14 +62,25 @@ pub(crate) struct Progress {
 }
 
 impl Attempt {
-    pub(crate) fn new(gate: Arc<Inner>, claimed: ClaimedAction, id: AttemptId, grant: Arc<Grant>, plan: Plan) -> Attempt {
+    pub(crate) fn new(
+        gate: Arc<Inner>,
+        claimed: ClaimedAction,
+        id: AttemptId,
+        grant: Arc<Grant>,
+        plan: Plan,
+    ) -> Attempt {
         Attempt {
             gate,
             action: claimed.action,
             id,
             grant,
             plan,
-            progress: Mutex::new(Progress { log: EffectLog::new(claimed.effects), stop: None, sending: None, writes: Vec::new() }),
+            progress: Mutex::new(Progress {
+                log: EffectLog::new(claimed.effects),
+                stop: None,
+                sending: None,
+                writes: Vec::new(),
+            }),
             halted: AtomicBool::new(false),
         }
     }
@@ -103,8 +115,12 @@ impl Attempt {
                 Err(Stop::TooManyEffects(self.grant.limits().effects))
             }
             Next::Fresh(ordinal) => match &resolved.route {
-                Err(refusal) => self.settle(progress, &resolved, ordinal, Settled::Refused(refusal.clone())).await,
-                Ok(route) if !resolved.is_write() => self.read(progress, request, &resolved, route, ordinal).await,
+                Err(refusal) => {
+                    self.settle(progress, &resolved, ordinal, Settled::Refused(refusal.clone())).await
+                }
+                Ok(route) if !resolved.is_write() => {
+                    self.read(progress, request, &resolved, route, ordinal).await
+                }
                 Ok(route) => self.write(progress, request, &resolved, route, ordinal).await,
             },
         }
@@ -164,7 +180,8 @@ impl Attempt {
         let retry = progress.log.own_retry(resolved.fingerprint, route.terms.class);
         let (key, first_sent) = match retry {
             Retry::Refused(earlier) => {
-                let refusal = Refusal::MayHaveHappened(format!("effect {earlier} is equal and has no success"));
+                let refusal =
+                    Refusal::MayHaveHappened(format!("effect {earlier} is equal and has no success"));
                 return self.settle(progress, resolved, ordinal, Settled::Refused(refusal)).await;
             }
             Retry::SameKey { provider_key, first_sent } => (provider_key, Some(first_sent)),
@@ -192,7 +209,8 @@ impl Attempt {
             lease: self.gate.config.lease,
         };
         if countersign_domain::planted::on("send-before-claim") {
-            let _ = self.gate.dispatcher.send(self.outgoing(route, request, Some(key)), || async { true }).await;
+            let _ =
+                self.gate.dispatcher.send(self.outgoing(route, request, Some(key)), || async { true }).await;
         }
         let step = self.gate.store.claim_write(claim).await.map_err(Stop::store)?;
         self.send(progress, request, resolved, route, step).await

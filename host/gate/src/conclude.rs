@@ -12,6 +12,7 @@ use countersign_domain::id::{Digest, EffectFingerprint, Ordinal};
 use countersign_domain::lease::SendFence;
 use countersign_domain::retry::RetryTerms;
 use countersign_domain::run::{Ended, ToolFailure};
+use countersign_domain::time::Timestamp;
 use countersign_store::StoreError;
 use countersign_store::steps::Move;
 
@@ -113,6 +114,9 @@ pub struct Remains<'a> {
     pub ended: Ended,
     /// Whether somebody asked for it to stop, as last heard.
     pub cancel: Option<String>,
+    /// When it ended, by the store's clock: a claim that was refused for being
+    /// too late left its row as it was, with the time of an earlier change.
+    pub now: Timestamp,
     /// For the rest between attempts.
     pub retry: RetryTerms,
     /// `0.0..1.0`.
@@ -196,20 +200,25 @@ impl Ending<'_> {
         if let Some(reason) = &row.cancel_requested {
             return Some(self.cancelled(reason));
         }
-        if row.updated >= row.execution_deadline {
+        if self.remains.now >= row.execution_deadline {
             return Some(self.terminally(code::DEADLINE_PASSED, "the execution deadline passed".into()));
         }
         // Approval expired, policy changed, lease gone: whatever it was, nothing
         // is in flight. The reaper states the end that the row calls for.
-        Some(self.retryably(code::NOT_SENT, "a write could not be claimed any more; nothing was sent".into(), None))
+        Some(self.retryably(
+            code::NOT_SENT,
+            "a write could not be claimed any more; nothing was sent".into(),
+            None,
+        ))
     }
 
     fn ended(&self) -> Conclusion {
         match &self.remains.ended {
             Ended::Returned(result) => match &self.remains.result_misfit {
-                Some(why) => {
-                    self.terminally(code::TOOL_BROKEN, format!("its result does not fit its output schema: {why}"))
-                }
+                Some(why) => self.terminally(
+                    code::TOOL_BROKEN,
+                    format!("its result does not fit its output schema: {why}"),
+                ),
                 None => self.succeeded(result),
             },
             Ended::Failed(ToolFailure::Refused(why)) => self.terminally(code::TOOL_REFUSED, why.clone()),
@@ -254,7 +263,7 @@ impl Ending<'_> {
     }
 
     fn terminally(&self, code: &'static str, message: String) -> Conclusion {
-        let message = format!("{message}{}", what_stands(self.remains.log));
+        let message = format!("{message}{}", what_stands(self.remains.log.records()));
         let fact = Fact::FailedTerminally { standing: self.standing, code: code.into() };
         self.state(fact, Some(ActionError { code: code.into(), message }))
     }
@@ -297,13 +306,24 @@ impl Ending<'_> {
         }
         let open = self.remains.log.records().iter().find(|record| record.is_open());
         let fence = self.remains.sending;
-        let ordinal = fence.map(|fence| fence.ordinal).or(open.map(|record| record.ordinal)).unwrap_or(Ordinal(0));
+        let ordinal =
+            fence.map(|fence| fence.ordinal).or(open.map(|record| record.ordinal)).unwrap_or(Ordinal(0));
         let why = error.as_ref().map_or("the attempt ended", |error| error.message.as_str()).to_owned();
+        // What the attempt ended of is no answer to whether the effect happened.
+        // Only a component that diverged stays named: asking again through it
+        // would be asking for something else.
+        let error =
+            error.filter(|error| error.code == code::REPLAY_DIVERGED).unwrap_or_else(|| ActionError {
+                code: code::EXECUTION_IN_DOUBT.into(),
+                message: format!(
+                    "it is not known whether effect {ordinal} happened; the last attempt ended so: {why}"
+                ),
+            });
         Conclusion {
             fact: Fact::OutcomeLost { ordinal, why },
             to: State::OutcomeUnknown,
             result: None,
-            error,
+            error: Some(error),
             next_attempt_after: Some(self.rest(None)),
             set_aside: Vec::new(),
             lost: fence,
@@ -312,17 +332,21 @@ impl Ending<'_> {
 }
 
 /// Names what stands outside, for the end of an action that did not succeed.
-pub(crate) fn what_stands(log: &EffectLog) -> String {
-    let standing: Vec<String> = log
-        .records()
+pub(crate) fn what_stands(records: &[EffectRecord]) -> String {
+    let standing: Vec<String> = records
         .iter()
         .filter(|record| record.stands())
         .map(|record| {
-            let answer = record.answer.as_ref().map_or("not known".into(), |answer| answer.status.to_string());
+            let answer =
+                record.answer.as_ref().map_or("not known".into(), |answer| answer.status.to_string());
             format!("effect {}: {} {} ({answer})", record.ordinal, record.request.method, record.request.url)
         })
         .collect();
-    if standing.is_empty() { String::new() } else { format!("; what was sent stands: {}", standing.join(", ")) }
+    if standing.is_empty() {
+        String::new()
+    } else {
+        format!("; what was sent stands: {}", standing.join(", "))
+    }
 }
 
 /// A conclusion as the move of an event.

@@ -162,7 +162,10 @@ impl Gate {
             State::AwaitingApproval | State::Approved | State::Expired | State::Cancelled
         );
         if !may {
-            return Err(invalid(&old, "only an action that has not begun, expired or was cancelled can be superseded"));
+            return Err(invalid(
+                &old,
+                "only an action that has not begun, expired or was cancelled can be superseded",
+            ));
         }
         let key = key.unwrap_or_else(|| ActionKey::Key(format!("supersedes:{id}")));
         let new_id = countersign_domain::key::action_id(tenant, &key);

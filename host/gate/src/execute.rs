@@ -1,8 +1,8 @@
 //! Executing an action: claim it, run it, write down how it ended; or wait for
 //! whoever does. Nobody runs it because they got tired of waiting.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use countersign_domain::action::{Action, State};
@@ -42,25 +42,37 @@ impl Gate {
     /// [`GateError::InvalidState`] if it is not approved,
     /// [`GateError::ApprovalExpired`], [`GateError::ActionChanged`], and
     /// [`GateError::InDoubt`] if the outcome is unknown and stays so for now.
-    pub async fn execute(&self, tenant: &TenantId, id: ActionId, wait: Duration) -> Result<Execution, GateError> {
+    pub async fn execute(
+        &self,
+        tenant: &TenantId,
+        id: ActionId,
+        wait: Duration,
+    ) -> Result<Execution, GateError> {
         let deadline = Instant::now() + wait;
         let waiter = self.inner.waiters.wait_for(id);
-        let mut action = match self.inner.claim(tenant, id, ClaimKind::Run).await? {
-            Step::Made(run) => {
-                let running = tokio::spawn(self.inner.clone().run(run));
-                let claimed = tokio::time::timeout_at(deadline, running).await;
-                match claimed {
-                    // The run ended and this caller was its runner.
-                    Ok(Ok(Some(action))) if action.state.is_terminal() => {
-                        return Ok(Execution::Ended { action, replayed: false });
-                    }
-                    _ => self.inner.row(tenant, id).await?,
-                }
-            }
-            Step::Lost(action) => *action,
-        };
+        let mut may_claim = true;
         loop {
+            // Before the row is read: what changes after the reading must wake.
             let changed = waiter.changed();
+            let action = if may_claim {
+                match self.inner.claim(tenant, id, ClaimKind::Run, Some(deadline)).await? {
+                    Step::Made(run) => {
+                        let running = tokio::spawn(self.inner.clone().run(run));
+                        match tokio::time::timeout_at(deadline, running).await {
+                            // The run ended and this caller was its runner.
+                            Ok(Ok(Some(action))) if action.state.is_terminal() => {
+                                return Ok(Execution::Ended { action, replayed: false });
+                            }
+                            _ => self.inner.row(tenant, id).await?,
+                        }
+                    }
+                    Step::Lost(action) => *action,
+                }
+            } else {
+                self.inner.row(tenant, id).await?
+            };
+            // Approved while this caller looked: nobody else may come to run it.
+            may_claim = action.state == State::Approved;
             let out_of_time = Instant::now() >= deadline;
             match self.stands(action).await? {
                 Stands::Ended(action) => return Ok(Execution::Ended { action, replayed: true }),
@@ -70,8 +82,9 @@ impl Gate {
                 }
                 Stands::Running(_) | Stands::InDoubt { .. } => {}
             }
-            let _ = tokio::time::timeout_at(deadline, changed).await;
-            action = self.inner.row(tenant, id).await?;
+            if !may_claim {
+                let _ = tokio::time::timeout_at(deadline, changed).await;
+            }
         }
     }
 
@@ -82,16 +95,15 @@ impl Gate {
     pub async fn wait(&self, tenant: &TenantId, id: ActionId, wait: Duration) -> Result<Action, GateError> {
         let deadline = Instant::now() + wait;
         let waiter = self.inner.waiters.wait_for(id);
-        let first = self.inner.row(tenant, id).await?;
-        let mut action = first.clone();
+        let mut first = None;
         loop {
-            let decided = action.state != first.state || action.state.is_terminal();
+            let changed = waiter.changed();
+            let action = self.inner.row(tenant, id).await?;
+            let decided = action.state != *first.get_or_insert(action.state) || action.state.is_terminal();
             if decided || Instant::now() >= deadline {
                 return Ok(action);
             }
-            let changed = waiter.changed();
             let _ = tokio::time::timeout_at(deadline, changed).await;
-            action = self.inner.row(tenant, id).await?;
         }
     }
 
@@ -104,7 +116,8 @@ impl Gate {
             state if state.is_terminal() => Ok(Stands::Ended(Box::new(action))),
             State::Executing | State::FailedRetryable => Ok(Stands::Running(Box::new(action))),
             State::OutcomeUnknown => {
-                let why = action.error.as_ref().map_or("its worker is gone".into(), |error| error.message.clone());
+                let why =
+                    action.error.as_ref().map_or("its worker is gone".into(), |error| error.message.clone());
                 let settles_itself = self.inner.repeats_itself(&action).await?;
                 Ok(Stands::InDoubt { action: Box::new(action), settles_itself, why })
             }
@@ -127,6 +140,11 @@ impl Gate {
                 if self.inner.is_paused(&action).await? {
                     return invalid(&action, "its tool is paused by an operator");
                 }
+                if self.inner.places.available_permits() == 0 {
+                    return Err(GateError::unavailable(
+                        "this host runs as many actions as it may at once; try again",
+                    ));
+                }
                 Ok(Stands::Running(Box::new(action)))
             }
             _ => invalid(&action, "it cannot be executed"),
@@ -145,6 +163,26 @@ pub(crate) struct Run {
     claimed: ClaimedAction,
     attempt: AttemptId,
     place: OwnedSemaphorePermit,
+    live: Live,
+}
+
+/// Says for as long as it is there that this host runs the attempt.
+struct Live {
+    gate: Arc<Inner>,
+    attempt: AttemptId,
+}
+
+impl Live {
+    fn new(gate: &Arc<Inner>, attempt: AttemptId) -> Live {
+        gate.live.lock().unwrap_or_else(PoisonError::into_inner).insert(attempt);
+        Live { gate: gate.clone(), attempt }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.gate.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.attempt);
+    }
 }
 
 impl Inner {
@@ -152,21 +190,32 @@ impl Inner {
         self.store.action(tenant, id).await?.ok_or_else(|| GateError::no_action(id))
     }
 
-    /// Claims an action for one attempt of this host.
+    /// Claims an action for one attempt of this host. `by`: until when a place
+    /// to run in is waited for; without one, and while this host drains, nothing
+    /// is claimed.
     pub(crate) async fn claim(
-        &self,
+        self: &Arc<Inner>,
         tenant: &TenantId,
         id: ActionId,
         kind: ClaimKind,
+        by: Option<Instant>,
     ) -> Result<Step<Run>, GateError> {
-        // A place first: a claim that then waits for one wastes its lease.
-        let place = self.places.clone().acquire_owned().await;
-        let place = place.map_err(|_| GateError::unavailable("this host is shutting down"))?;
-        if self.is_draining() {
+        // A place first: a claim that then waits for one wastes its lease. Not
+        // behind a drain, which waits for every place.
+        let mut draining = self.draining.subscribe();
+        let acquire = self.places.clone().acquire_owned();
+        let place = tokio::select! {
+            biased;
+            _ = draining.wait_for(|draining| *draining) => None,
+            place = acquire => place.ok(),
+            () = until(by) => None,
+        };
+        let Some(place) = place.filter(|_| !self.is_draining()) else {
             return Ok(Step::Lost(Box::new(self.row(tenant, id).await?)));
-        }
+        };
         self.reached(Point::BeforeClaim, None).await;
         let attempt = AttemptId(uuid::Uuid::new_v4());
+        let live = Live::new(self, attempt);
         let claim = ClaimAction {
             tenant: tenant.clone(),
             action: id,
@@ -176,7 +225,7 @@ impl Inner {
             kind,
         };
         match self.store.claim_action(claim).await {
-            Ok(Step::Made(claimed)) => Ok(Step::Made(Run { claimed, attempt, place })),
+            Ok(Step::Made(claimed)) => Ok(Step::Made(Run { claimed, attempt, place, live })),
             Ok(Step::Lost(action)) => Ok(Step::Lost(action)),
             Err(countersign_store::StoreError::NotFound { .. }) => Err(GateError::no_action(id)),
             Err(error) => Err(error.into()),
@@ -187,7 +236,7 @@ impl Inner {
     /// over before that, and somebody else wrote what became of it.
     pub(crate) async fn run(self: Arc<Inner>, run: Run) -> Option<Box<Action>> {
         self.reached(Point::AfterClaim, None).await;
-        let Run { claimed, attempt, place } = run;
+        let Run { claimed, attempt, place, live } = run;
         let tenant = claimed.action.tenant.clone();
         let ended = match self.prepare(claimed, attempt).await {
             Ok(prepared) => self.run_prepared(prepared).await,
@@ -197,7 +246,7 @@ impl Inner {
             }
         };
         self.reached(Point::AfterEnd, None).await;
-        drop(place);
+        drop((place, live));
         let action = ended?;
         self.nudge.notify_one();
         debug_assert_eq!(action.tenant, tenant);
@@ -214,8 +263,9 @@ impl Inner {
             check_fingerprint(action)?;
             let grant = self.grants.get(&*self.store, &action.tenant, action.grant).await?;
             self.ensure_loaded(&action.tenant, action.component).await?;
-            let plan: Plan = serde_json::from_str(action.plan.as_str())
-                .map_err(|error| GateError::unavailable(format!("the stored plan cannot be read: {error}")))?;
+            let plan: Plan = serde_json::from_str(action.plan.as_str()).map_err(|error| {
+                GateError::unavailable(format!("the stored plan cannot be read: {error}"))
+            })?;
             Ok((grant, plan))
         };
         let (grant, plan) = match ready.await {
@@ -263,7 +313,8 @@ impl Inner {
         let no_log = countersign_domain::effect_log::EffectLog::new(Vec::new());
         let (log, sending, stop) = match progress {
             Some(mut progress) => {
-                let stop = progress.stop.take();
+                // What a component that is gone still asks for, nobody does.
+                let stop = progress.stop.replace(Stop::Halted);
                 (progress.log.clone(), progress.sending, stop)
             }
             None => (no_log, None, None),
@@ -275,6 +326,7 @@ impl Inner {
             stop,
             ended,
             cancel,
+            now: self.store.now().await.unwrap_or(attempt.action.updated),
             retry: self.config.retry,
             jitter: crate::jitter(),
             result_misfit,
@@ -296,6 +348,7 @@ impl Inner {
             },
             ended: Ended::Unavailable(why.to_string()),
             cancel: None,
+            now: claimed.action.updated,
             retry: self.config.retry,
             jitter: crate::jitter(),
             result_misfit: None,
@@ -372,6 +425,13 @@ fn check_fingerprint(action: &Action) -> Result<(), GateError> {
         action: action.id,
         what: format!("what stands in the ledger has fingerprint {found}, which nobody approved"),
     })
+}
+
+async fn until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Keeps an attempt's lease alive, and hears whether it should stop.

@@ -29,9 +29,11 @@ pub mod resolve;
 pub mod signals;
 pub mod waiters;
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use countersign_domain::id::AttemptId;
 use countersign_domain::lease::LeaseTerms;
 use countersign_domain::retry::RetryTerms;
 use countersign_store::Store;
@@ -91,6 +93,8 @@ pub(crate) struct Inner {
     waiters: waiters::Waiters,
     /// One place per attempt that may run at once.
     places: Arc<tokio::sync::Semaphore>,
+    /// Attempts that this very host runs.
+    live: Arc<Mutex<HashSet<AttemptId>>>,
     /// Wakes the reaper before its time.
     nudge: tokio::sync::Notify,
     /// Set once: no new claims.
@@ -112,6 +116,7 @@ impl Gate {
         Gate {
             inner: Arc::new(Inner {
                 places: Arc::new(tokio::sync::Semaphore::new(config.concurrent_attempts)),
+                live: Arc::default(),
                 store,
                 components,
                 dispatcher,
@@ -145,6 +150,10 @@ impl Gate {
 impl Inner {
     pub(crate) fn is_draining(&self) -> bool {
         *self.draining.borrow()
+    }
+
+    pub(crate) fn is_live(&self, attempt: AttemptId) -> bool {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).contains(&attempt)
     }
 
     /// Lets a test stop here; nothing in a build for use.

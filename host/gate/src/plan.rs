@@ -127,13 +127,16 @@ impl Effects for Planner {
         }
         let resolved = request::resolve(&self.grant, &request);
         if found.effects.len() >= self.grant.limits().effects as usize {
-            found.unreachable = Some(format!("it asked for more than {} effects", self.grant.limits().effects));
+            found.unreachable =
+                Some(format!("it asked for more than {} effects", self.grant.limits().effects));
             return Passage::Stopped;
         }
         let outcome = match &resolved.route {
             Ok(_) if resolved.is_write() => {
-                found.write =
-                    Some(PlannedWrite { fingerprint: resolved.fingerprint, request: resolved.recorded.clone() });
+                found.write = Some(PlannedWrite {
+                    fingerprint: resolved.fingerprint,
+                    request: resolved.recorded.clone(),
+                });
                 return Passage::Stopped;
             }
             Ok(_) if self.grant.planning() == Planning::Nothing => {
@@ -170,7 +173,8 @@ impl Planner {
         resolved: &Resolved,
         request: &countersign_domain::effect::OutboundRequest,
     ) -> Result<Settled, String> {
-        let outgoing = Outgoing::new(&self.grant, route, request, None, self.tenant.clone(), self.tool.clone());
+        let outgoing =
+            Outgoing::new(&self.grant, route, request, None, self.tenant.clone(), self.tool.clone());
         read(&self.gate, outgoing, resolved).await
     }
 }
@@ -182,8 +186,12 @@ pub(crate) async fn read(gate: &Inner, outgoing: Outgoing, resolved: &Resolved) 
     for _ in 0..READ_TRIES {
         match gate.dispatcher.send(outgoing.clone(), || async { true }).await {
             Dispatched::Refused(refusal) => return Ok(Settled::Refused(refusal)),
-            Dispatched::Sent { transport: Transport::Answered(answer), .. } => return Ok(Settled::Answered(answer)),
-            Dispatched::Sent { transport: Transport::NotSent(text) | Transport::Lost(text), .. } => why = text,
+            Dispatched::Sent { transport: Transport::Answered(answer), .. } => {
+                return Ok(Settled::Answered(answer));
+            }
+            Dispatched::Sent { transport: Transport::NotSent(text) | Transport::Lost(text), .. } => {
+                why = text
+            }
         }
     }
     Err(format!("{} {}: {why}", resolved.recorded.method, resolved.recorded.url))
@@ -194,7 +202,10 @@ pub(crate) fn settled(grant: &Grant, resolved: &Resolved, ordinal: Ordinal, outc
         ordinal,
         kind: resolved.kind,
         write: resolved.is_write(),
-        terms: resolved.route.as_ref().map_or_else(|_| request::refused_terms(grant), |route| route.terms.clone()),
+        terms: resolved
+            .route
+            .as_ref()
+            .map_or_else(|_| request::refused_terms(grant), |route| route.terms.clone()),
         fingerprint: resolved.fingerprint,
         request: resolved.recorded.clone(),
         outcome,

@@ -237,7 +237,11 @@ pub(crate) fn run_limits(grant: &Grant) -> RunLimits {
 
 impl Inner {
     /// Makes a component ready, from the store if this host has not seen it.
-    pub(crate) async fn ensure_loaded(&self, tenant: &TenantId, component: ComponentDigest) -> Result<(), GateError> {
+    pub(crate) async fn ensure_loaded(
+        &self,
+        tenant: &TenantId,
+        component: ComponentDigest,
+    ) -> Result<(), GateError> {
         if self.components.is_loaded(component) {
             return Ok(());
         }

@@ -16,11 +16,16 @@ use countersign_domain::retry::RetryTerms;
 use countersign_domain::time::Timestamp;
 use countersign_store::steps::{ClaimKind, Due, Move, Step, Transition, When};
 
+use crate::conclude::what_stands;
 use crate::{Gate, GateError, Inner};
 
 /// How many actions one look takes. Chosen: a look is one short read; more than
 /// this is taken by the next look.
 const BATCH: u32 = 100;
+
+/// How many the first look takes, of a host that just opened its store. Chosen:
+/// far more than a host runs at once; what is beyond waits for its lease.
+const FIRST_BATCH: u32 = 10_000;
 
 /// What is to be done about an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,11 +43,21 @@ pub enum Todo {
     },
     /// Claim and run.
     Run(ClaimKind),
+    /// It was due for a repeat, and no repeat is allowed any more: a person has
+    /// to say. Taken off the list, or enough of them would stand before
+    /// everything that can be moved.
+    LeaveToPerson,
 }
 
 /// Decides about one action. `None`: it waits for a person, a provider's rest
 /// or its worker, and that is visible in its row.
-pub fn plan(now: Timestamp, due: &Due, all_leases_over: bool, retry: RetryTerms, jitter: f64) -> Option<Todo> {
+pub fn plan(
+    now: Timestamp,
+    due: &Due,
+    all_leases_over: bool,
+    retry: RetryTerms,
+    jitter: f64,
+) -> Option<Todo> {
     let action = &due.action;
     let standing = action.standing();
     let state = |fact, when, error| Some(Todo::State { fact, when, error, next_attempt_after: None });
@@ -53,18 +68,24 @@ pub fn plan(now: Timestamp, due: &Due, all_leases_over: bool, retry: RetryTerms,
             state(Fact::Expired { standing }, When::ApprovalExpired, Some(expired(action)))
         }
         State::Approved if action.run_by_itself && changed => {
-            let what = "what was approved may have changed: a grant, a tool version, a policy or a role did".to_owned();
+            let what = "what was approved may have changed: a grant, a tool version, a policy or a role did"
+                .to_owned();
             let error = Some(error(code::ACTION_CHANGED, &what));
             state(Fact::Changed { standing, what }, When::Always, error)
         }
         State::Approved if action.run_by_itself => Some(Todo::Run(ClaimKind::Run)),
         State::Executing if all_leases_over || action.lease_expires.is_none_or(|at| now >= at) => {
             let when = if all_leases_over { When::Always } else { When::LeaseExpired };
-            let rest = Some(if all_leases_over { Duration::ZERO } else { retry.rest(action.attempt.0, jitter, None) });
+            let rest = Some(if all_leases_over {
+                Duration::ZERO
+            } else {
+                retry.rest(action.attempt.0, jitter, None)
+            });
             let (fact, error) = match (action.in_flight, standing.open) {
-                (None, false) => {
-                    (Fact::WorkerLost { standing }, error(code::WORKER_LOST, "its worker is gone; nothing is in doubt"))
-                }
+                (None, false) => (
+                    Fact::WorkerLost { standing },
+                    error(code::WORKER_LOST, "its worker is gone; nothing is in doubt"),
+                ),
                 (in_flight, _) => {
                     let unknown = due.unknown.first().map(|record| record.ordinal);
                     let ordinal = in_flight.or(unknown).unwrap_or(countersign_domain::id::Ordinal(0));
@@ -85,18 +106,26 @@ pub fn plan(now: Timestamp, due: &Due, all_leases_over: bool, retry: RetryTerms,
                 return state(Fact::Expired { standing }, When::ApprovalExpired, Some(expired(action)));
             }
             if !standing.writes_stand && changed {
-                let what = "a grant, a tool version, a policy or a role changed before anything was sent".to_owned();
+                let what =
+                    "a grant, a tool version, a policy or a role changed before anything was sent".to_owned();
                 let error = Some(error(code::ACTION_CHANGED, &what));
                 return state(Fact::Changed { standing, what }, When::Always, error);
             }
             if action.attempts_left == 0 {
                 let last = action.error.as_ref().map_or("", |error| error.message.as_str());
                 let message = format!("it failed {} times; the last time: {last}", action.attempt);
-                return state(Fact::RetriesExhausted, When::Always, Some(error(code::RETRIES_EXHAUSTED, &message)));
+                return state(
+                    Fact::RetriesExhausted,
+                    When::Always,
+                    Some(error(code::RETRIES_EXHAUSTED, &message)),
+                );
             }
             rested.then_some(Todo::Run(ClaimKind::Run))
         }
         State::OutcomeUnknown if rested && may_repeat(now, action, due) => Some(Todo::Run(ClaimKind::Repeat)),
+        State::OutcomeUnknown if rested && action.next_attempt.is_some() && action.repeats_left > 0 => {
+            Some(Todo::LeaveToPerson)
+        }
         _ => None,
     }
 }
@@ -160,11 +189,14 @@ type Claiming = Arc<Mutex<HashSet<ActionId>>>;
 
 impl Inner {
     async fn tend(self: &Arc<Inner>, all_leases_over: bool, claiming: &Claiming) -> Result<usize, GateError> {
-        let due = self.store.due(BATCH, all_leases_over).await?;
+        let due = self.store.due(if all_leases_over { FIRST_BATCH } else { BATCH }, all_leases_over).await?;
         let now = self.store.now().await?;
         let mut done = 0;
         for due in due {
-            let Some(todo) = plan(now, &due, all_leases_over, self.config.retry, crate::jitter()) else { continue };
+            // This host may run actions already when it looks for what another
+            // left behind.
+            let over = all_leases_over && !due.action.attempt_id.is_some_and(|id| self.is_live(id));
+            let Some(todo) = plan(now, &due, over, self.config.retry, crate::jitter()) else { continue };
             match todo {
                 Todo::State { fact, when, error, next_attempt_after } => {
                     match self.state(&due.action, fact, when, error, next_attempt_after, "reaper").await {
@@ -175,6 +207,13 @@ impl Inner {
                         // Somebody was first.
                         Ok(Step::Lost(_)) => {}
                         Err(error) => tracing::error!(action = %due.action.id, %error, "the reaper failed"),
+                    }
+                }
+                Todo::LeaveToPerson => {
+                    let Due { action, .. } = due;
+                    match self.store.postpone(&action.tenant, action.id, action.version_counter, None).await {
+                        Ok(_) => done += 1,
+                        Err(error) => tracing::error!(action = %action.id, %error, "the reaper failed"),
                     }
                 }
                 Todo::Run(kind) => {
@@ -192,7 +231,7 @@ impl Inner {
             return;
         }
         tokio::spawn(async move {
-            let claimed = self.claim(&action.tenant, id, kind).await;
+            let claimed = self.claim(&action.tenant, id, kind, None).await;
             claiming.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
             match claimed {
                 Ok(Step::Made(run)) => {
@@ -221,6 +260,15 @@ impl Inner {
             hint: illegal.to_string(),
         })?;
         let in_flight_becomes_unknown = matches!(fact, Fact::OutcomeLost { .. });
+        let error = match error {
+            // An end names the writes that stand.
+            Some(error) if to.is_terminal() && action.standing_writes > 0 => {
+                let effects = self.store.effects(&action.tenant, action.id, false).await?;
+                let message = format!("{}{}", error.message, what_stands(&effects));
+                Some(ActionError { message, ..error })
+            }
+            error => error,
+        };
         let transition = Transition {
             tenant: action.tenant.clone(),
             action: action.id,

@@ -9,6 +9,7 @@ use countersign_domain::id::{ActionId, Ordinal, Principal, SendNumber, TenantId}
 use countersign_domain::lease::SendFence;
 use countersign_store::steps::{Move, Resolve, Step};
 
+use crate::conclude::what_stands;
 use crate::decide::checked_reason;
 use crate::{Gate, GateError};
 
@@ -53,7 +54,9 @@ impl Gate {
     ) -> Result<countersign_domain::action::Action, GateError> {
         let inner = &self.inner;
         let evidence = checked_reason(&resolution.evidence).map_err(|_| {
-            GateError::InvalidRequest("evidence is needed: say how you know, in 1 to 2000 bytes of text".into())
+            GateError::InvalidRequest(
+                "evidence is needed: say how you know, in 1 to 2000 bytes of text".into(),
+            )
         })?;
         let action = inner.row(tenant, id).await?;
         if action.state != State::OutcomeUnknown {
@@ -83,7 +86,9 @@ impl Gate {
         let now = inner.store.now().await?;
         let (by_name, ordinal) = (by.to_string(), effect.ordinal);
         let (fact, outcome) = match &resolution.word {
-            Word::Happened(_) => (Fact::FoundDone { ordinal, by: by_name.clone(), others_unknown }, "happened"),
+            Word::Happened(_) => {
+                (Fact::FoundDone { ordinal, by: by_name.clone(), others_unknown }, "happened")
+            }
             Word::DidNotHappen => {
                 let from = effect.unknown_since.map(|since| since.plus(effect.terms.settle));
                 if let Some(from) = from.filter(|from| now < *from) {
@@ -96,11 +101,14 @@ impl Gate {
             }
             Word::GiveUp => (Fact::GivenUp { by: by_name.clone() }, "give_up"),
         };
-        let to = next(action.state, &fact).map_err(|illegal| GateError::InvalidRequest(illegal.to_string()))?;
+        let to =
+            next(action.state, &fact).map_err(|illegal| GateError::InvalidRequest(illegal.to_string()))?;
         let error = matches!(resolution.word, Word::GiveUp).then(|| ActionError {
             code: code::OUTCOME_NEVER_KNOWN.into(),
             message: format!(
-                "{by} gave up finding out whether effect {ordinal} happened: do not propose this again without looking"
+                "{by} gave up finding out whether effect {ordinal} happened: do not propose this again without \
+                 looking{}",
+                what_stands(&effects)
             ),
         });
         let answer = match resolution.word {
@@ -135,4 +143,3 @@ impl Gate {
         }
     }
 }
-

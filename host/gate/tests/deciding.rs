@@ -25,9 +25,16 @@ fn an_action_waits_for_as_many_approvers_as_the_grant_says_and_approving_runs_no
         assert_eq!(action.state, State::AwaitingApproval);
         assert_eq!(code(rig.execute(action.id).await), "invalid_state");
         assert_eq!(rig.approve(action.id, "ben").await.unwrap().state, State::AwaitingApproval);
-        assert_eq!(rig.approve(action.id, "ben").await.unwrap().state, State::AwaitingApproval, "counts once");
+        assert_eq!(
+            rig.approve(action.id, "ben").await.unwrap().state,
+            State::AwaitingApproval,
+            "counts once"
+        );
         let approved = rig.approve(action.id, "cyd").await.unwrap();
-        assert_eq!((approved.state, approved.approved_fingerprint), (State::Approved, Some(action.fingerprint)));
+        assert_eq!(
+            (approved.state, approved.approved_fingerprint),
+            (State::Approved, Some(action.fingerprint))
+        );
         assert!(rig.provider.all_requests().is_empty());
         assert_eq!(rig.facts(action.id).await, ["proposed", "approval_required", "approved"]);
         assert_eq!(ended(rig.execute(action.id).await).state, State::Succeeded);
@@ -45,12 +52,17 @@ fn many_approvals_at_once_make_one_transition_one_event_one_effect() {
             let all = futures::future::join_all(names.iter().map(|name| rig.approve(action.id, name))).await;
             // The first two count; the rest find it approved.
             assert_eq!(all.iter().filter(|one| one.is_ok()).count(), 2);
-            assert!(all.iter().filter_map(|one| one.as_ref().err()).all(|error| error.code() == "invalid_state"));
+            assert!(
+                all.iter().filter_map(|one| one.as_ref().err()).all(|error| error.code() == "invalid_state")
+            );
             let executes = (0..how_many).map(|_| rig.execute(action.id));
             for one in futures::future::join_all(executes).await {
                 assert_eq!(ended(one).state, State::Succeeded);
             }
-            assert_eq!(rig.facts(action.id).await, ["proposed", "approval_required", "approved", "claimed", "succeeded"]);
+            assert_eq!(
+                rig.facts(action.id).await,
+                ["proposed", "approval_required", "approved", "claimed", "succeeded"]
+            );
             let body = how_many.to_string();
             assert_eq!(rig.provider.acted().iter().filter(|acted| acted.body == body).count(), 1);
         }
@@ -101,7 +113,8 @@ fn approve_decline_and_cancel_at_once_leave_one_winner_and_the_rest_are_told_the
         rig.install("refund", &by_one(), refund()).await;
         for cents in 0..8 {
             let id = rig.propose("refund", amount(cents)).await.id;
-            let (yes, no, back) = tokio::join!(rig.approve(id, "ben"), rig.decline(id, "cyd"), rig.cancel(id));
+            let (yes, no, back) =
+                tokio::join!(rig.approve(id, "ben"), rig.decline(id, "cyd"), rig.cancel(id));
             let action = rig.row(id).await;
             // An approval that came first can still be taken back.
             assert!(matches!(action.state, State::Approved | State::Cancelled));
@@ -109,7 +122,8 @@ fn approve_decline_and_cancel_at_once_leave_one_winner_and_the_rest_are_told_the
                 assert!(matches!(lost.code(), "invalid_state"), "{lost}");
             }
             let facts = rig.facts(id).await;
-            let decided = facts.iter().filter(|fact| ["declined", "cancelled"].contains(&fact.as_str())).count();
+            let decided =
+                facts.iter().filter(|fact| ["declined", "cancelled"].contains(&fact.as_str())).count();
             assert!(decided <= 1, "{facts:?}");
         }
     });
@@ -161,7 +175,8 @@ fn execution_after_the_approval_expired_sends_nothing_and_ends_expired() {
 fn p9_break_18_an_approval_that_nobody_gives_or_uses_is_expired_by_the_reaper() {
     run(async |rig| {
         rig.install("refund", &by_one(), refund()).await;
-        let (waiting, unused) = (rig.propose("refund", amount(1)).await, rig.propose("refund", amount(2)).await);
+        let (waiting, unused) =
+            (rig.propose("refund", amount(1)).await, rig.propose("refund", amount(2)).await);
         rig.approve(unused.id, "ben").await.unwrap();
         rig.clock.advance(15 * MINUTE - TICK);
         assert_eq!(rig.tend(false).await, 0);
@@ -206,7 +221,9 @@ fn superseding_twice_makes_one_new_action_and_the_old_one_names_it() {
         let supersede = async |rig: &mut Rig, cents| {
             let new = arguments(&amount(cents));
             rig.host()
-                .run(async move |gate: Gate| gate.supersede(&tenant(), old, &principal("agent"), Some(new), None).await)
+                .run(async move |gate: Gate| {
+                    gate.supersede(&tenant(), old, &principal("agent"), Some(new), None).await
+                })
                 .await
         };
         let new = supersede(rig, 6).await.unwrap();
@@ -230,7 +247,9 @@ fn what_expired_can_be_superseded_and_what_ran_cannot() {
         rig.tend(false).await;
         let anew = rig
             .host()
-            .run(async move |gate: Gate| gate.supersede(&tenant(), late, &principal("agent"), None, None).await)
+            .run(async move |gate: Gate| {
+                gate.supersede(&tenant(), late, &principal("agent"), None, None).await
+            })
             .await
             .unwrap();
         assert_eq!(rig.row(late).await.superseded_by, Some(anew.action.id));
@@ -252,7 +271,9 @@ fn a_paused_tool_is_not_claimed_until_it_is_resumed() {
         let id = rig.propose("refund", amount(5)).await.id;
         let pause = async |rig: &mut Rig, paused| {
             rig.host()
-                .run(async move |gate: Gate| gate.set_paused(&tenant(), &tool("refund"), paused).await.unwrap())
+                .run(async move |gate: Gate| {
+                    gate.set_paused(&tenant(), &tool("refund"), paused).await.unwrap()
+                })
                 .await;
         };
         pause(rig, true).await;

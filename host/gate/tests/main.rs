@@ -8,3 +8,5 @@
 mod deciding;
 mod proposing;
 mod rig;
+mod sending;
+mod windows;

@@ -11,7 +11,12 @@ pub struct GrantText {
 
 impl Default for GrantText {
     fn default() -> GrantText {
-        GrantText { top: String::new(), approval: "required = 0".into(), limits: String::new(), routes: vec![] }
+        GrantText {
+            top: String::new(),
+            approval: "required = 0".into(),
+            limits: String::new(),
+            routes: vec![],
+        }
     }
 }
 
@@ -49,9 +54,12 @@ impl GrantText {
 
 /// One keyed write route for everything, reads beside it.
 pub fn keyed() -> GrantText {
-    GrantText::default()
-        .route("GET", "/**", "read", "")
-        .route("POST", "/**", "provider-idempotent", "unplanned = 8\nreplay_header = \"Idempotent-Replayed\"")
+    GrantText::default().route("GET", "/**", "read", "").route(
+        "POST",
+        "/**",
+        "provider-idempotent",
+        "unplanned = 8\nreplay_header = \"Idempotent-Replayed\"",
+    )
 }
 
 /// The same with a class whose writes carry no key.

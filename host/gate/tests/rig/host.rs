@@ -65,7 +65,9 @@ impl Default for Stops {
 }
 
 impl Stops {
+    /// Counted from now on.
     pub fn arm(&self, stop: Stop) {
+        self.passed.lock().unwrap().clear();
         *self.stop.lock().unwrap() = Some(stop);
     }
 
@@ -128,7 +130,8 @@ impl Host {
         let stops = Arc::new(Stops::default());
         let _inside = runtime.enter();
         let dispatcher =
-            Dispatcher::new(DispatcherConfig::default(), Arc::new(SystemResolver), Arc::new(Keys(safe))).unwrap();
+            Dispatcher::new(DispatcherConfig::default(), Arc::new(SystemResolver), Arc::new(Keys(safe)))
+                .unwrap();
         let components = Arc::new(Runner { shelf, authority, loaded: Mutex::default() });
         let gate = Gate::new(store, components, dispatcher, Some(stops.clone()), config);
         drop(_inside);
@@ -159,7 +162,8 @@ impl Host {
     /// Dies: every task is dropped where it stands.
     pub async fn die(mut self) {
         if let Some(runtime) = self.runtime.take() {
-            let _ = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(Duration::from_secs(5))).await;
+            let _ =
+                tokio::task::spawn_blocking(move || runtime.shutdown_timeout(Duration::from_secs(5))).await;
         }
     }
 }

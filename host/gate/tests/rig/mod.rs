@@ -149,7 +149,13 @@ impl Rig {
         self.install_version(name, "1.0.0", grant, script).await
     }
 
-    pub async fn install_version(&self, name: &str, version: &str, grant: &GrantText, script: Script) -> InstalledTool {
+    pub async fn install_version(
+        &self,
+        name: &str,
+        version: &str,
+        grant: &GrantText,
+        script: Script,
+    ) -> InstalledTool {
         let bytes = self.shelf.put(name, version, script);
         let grant = grant.text(self.provider.port());
         self.host()
@@ -162,7 +168,9 @@ impl Rig {
     pub async fn put_grant(&self, name: &str, grant: &GrantText) {
         let (name, grant) = (tool(name), grant.text(self.provider.port()));
         self.host()
-            .run(async move |gate: Gate| gate.put_grant(&tenant(), &principal("ops"), &name, &grant).await.unwrap())
+            .run(async move |gate: Gate| {
+                gate.put_grant(&tenant(), &principal("ops"), &name, &grant).await.unwrap()
+            })
             .await;
     }
 
@@ -186,7 +194,11 @@ impl Rig {
     }
 
     pub async fn cancel(&self, id: ActionId) -> Result<Action, GateError> {
-        self.host().run(async move |gate: Gate| gate.cancel(&tenant(), id, &principal("agent"), "changed my mind").await).await
+        self.host()
+            .run(async move |gate: Gate| {
+                gate.cancel(&tenant(), id, &principal("agent"), "changed my mind").await
+            })
+            .await
     }
 
     pub fn spawn_execute(&self, id: ActionId, wait: Duration) -> JoinHandle<Result<Execution, GateError>> {
@@ -199,7 +211,8 @@ impl Rig {
 
     /// Executes once and does not wait for what the reaper would do later.
     pub async fn attempt(&self, id: ActionId) -> Action {
-        let _ = self.host().run(async move |gate: Gate| gate.execute(&tenant(), id, Duration::ZERO).await).await;
+        let _ =
+            self.host().run(async move |gate: Gate| gate.execute(&tenant(), id, Duration::ZERO).await).await;
         self.quiet(id).await
     }
 

@@ -171,7 +171,10 @@ impl Shelf {
     pub fn put(&self, name: &str, version: &str, script: Script) -> Arc<[u8]> {
         let bytes = format!("{name} {version}").into_bytes();
         let digest = ComponentDigest(Digest::of(&bytes));
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(digest, (format!("{name} {version}"), script));
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(digest, (format!("{name} {version}"), script));
         Arc::from(bytes)
     }
 

@@ -1,0 +1,242 @@
+//! Death and frost at every step. A loop over every point that an attempt comes
+//! past, not a choice of some: a new step gets its windows for nothing.
+
+use countersign_domain::action::{Action, State};
+use countersign_domain::effect::{Answer, EffectStatus};
+use countersign_domain::id::ActionId;
+use countersign_gate::Point;
+use countersign_gate::resolve::Word;
+use serde_json::json;
+
+use crate::rig::*;
+
+/// How a dead worker is found out.
+#[derive(Debug, Clone, Copy)]
+enum Found {
+    /// Its host starts again and knows that nobody lives.
+    AtRestart,
+    /// Its lease runs out, and another host is there.
+    ByLease,
+}
+
+/// Runs the action with the process dying at the n-th point; `None`: it ended
+/// before it came so far.
+async fn die_at(rig: &mut Rig, id: ActionId, n: usize, found: Found) -> Option<Point> {
+    rig.host().stops.arm(Stop::Nth(n));
+    let execution = rig.spawn_execute(id, LONG);
+    let stops = rig.host().stops.clone();
+    tokio::select! {
+        () = stops.reached() => {}
+        _ = execution => return None,
+    }
+    let (point, _) = *stops.passed().last().unwrap();
+    match found {
+        Found::AtRestart => rig.crash_and_restart().await,
+        Found::ByLease => rig.crash_and_leave_to_another().await,
+    }
+    Some(point)
+}
+
+/// A person looks at the provider's log and says what is there.
+async fn tell_the_truth(rig: &mut Rig, action: Action) -> Action {
+    let effects = rig.effects(action.id).await;
+    let unknown = effects.iter().find(|effect| effect.status == EffectStatus::Unknown).unwrap();
+    let path = unknown.request.url.split_once(&rig.provider.address.to_string()).unwrap().1;
+    let body = String::from_utf8(unknown.request.body.clone()).unwrap();
+    let acted = rig.provider.acted().iter().any(|acted| acted.path == path && acted.body == body);
+    let word = if acted {
+        Word::Happened(Answer { status: 200, headers: vec![], body: br#"{"id":"told"}"#.to_vec() })
+    } else {
+        rig.clock.advance(unknown.terms.settle);
+        Word::DidNotHappen
+    };
+    rig.resolve(action.id, unknown.ordinal.0, word).await.unwrap();
+    rig.settle(action.id).await
+}
+
+/// Writes to paths of its own, so that the rig can tell doubles.
+fn numbered(n: u32) -> Script {
+    Script::new(move |fx| async move {
+        let run = fx.arguments()["amount"].to_string();
+        for i in 1..=n {
+            if fx.post(&format!("/w/{i}"), &run).await.status() != 200 {
+                return refused("no");
+            }
+        }
+        done(json!(n))
+    })
+}
+
+fn death_everywhere(class: &'static str, writes: u32, found: Found) {
+    run(async |rig| {
+        let name = "numbered";
+        rig.install(name, &of_class(class), numbered(writes)).await;
+        let mut points = 0;
+        for n in 1.. {
+            let run = u32::try_from(n).unwrap();
+            let id = rig.propose(name, amount(run)).await.id;
+            let died = die_at(rig, id, n, found).await;
+            let mut action = rig.settle(id).await;
+            if let Some(point) = died {
+                points += 1;
+                let in_doubt =
+                    matches!(point, Point::AfterWriteClaim | Point::BeforeFirstByte | Point::AfterAnswer);
+                let waits = in_doubt && class != "provider-idempotent";
+                assert_eq!(action.state == State::OutcomeUnknown, waits, "{class}, {found:?}, {point:?}");
+                if waits {
+                    action = tell_the_truth(rig, action).await;
+                }
+            }
+            assert_eq!(action.state, State::Succeeded, "{class}, {found:?}, {died:?}: {:?}", action.error);
+            for i in 1..=writes {
+                let path = format!("/w/{i}");
+                let acted = rig.provider.acted();
+                let count =
+                    acted.iter().filter(|one| one.path == path && one.body == run.to_string()).count();
+                assert_eq!(count, 1, "{class}, {found:?}, {died:?}: write {i}");
+            }
+            if died.is_none() {
+                break;
+            }
+        }
+        // Every kind of point was met: four around the attempt, five per write.
+        assert_eq!(points, 4 + 5 * writes as usize);
+    });
+}
+
+macro_rules! deaths {
+    ($($name:ident: $class:literal, $writes:literal, $found:ident;)*) => {
+        $(#[test] fn $name() { death_everywhere($class, $writes, Found::$found) })*
+    };
+}
+
+deaths! {
+    p2_death_at_every_step_of_a_keyed_write_ends_succeeded_with_one_effect: "provider-idempotent", 1, AtRestart;
+    p2_death_at_every_step_of_a_keyed_write_left_to_its_lease_ends_succeeded_with_one_effect: "provider-idempotent", 1, ByLease;
+    p2_death_at_every_step_of_five_keyed_writes_ends_succeeded_with_five_effects: "provider-idempotent", 5, AtRestart;
+    p2_death_at_every_step_of_five_keyed_writes_left_to_the_lease_ends_succeeded_with_five_effects: "provider-idempotent", 5, ByLease;
+    p2_death_at_every_step_of_a_manual_write_waits_for_a_person_and_makes_one_effect: "manual", 1, AtRestart;
+    p2_death_at_every_step_of_a_manual_write_left_to_its_lease_waits_for_a_person_and_makes_one_effect: "manual", 1, ByLease;
+    p2_death_at_every_step_of_five_manual_writes_waits_for_a_person_and_makes_five_effects: "manual", 5, AtRestart;
+    p2_death_at_every_step_of_a_verifiable_write_waits_and_makes_one_effect: "verifiable", 1, ByLease;
+    p2_death_at_every_step_of_five_verifiable_writes_waits_and_makes_five_effects: "verifiable", 5, AtRestart;
+}
+
+/// The worker stands still for more than its lease at the n-th point, another
+/// host takes over, and then the worker goes on as if nothing had been.
+fn frost_everywhere(class: &'static str) {
+    run(async |rig| {
+        rig.install("numbered", &of_class(class), numbered(2)).await;
+        for n in 1.. {
+            let run = u32::try_from(n).unwrap();
+            let id = rig.propose("numbered", amount(run)).await.id;
+            let frozen = rig.another_host();
+            frozen.stops.arm(Stop::Nth(n));
+            let execution = frozen.spawn(async move |gate| gate.execute(&tenant(), id, LONG).await);
+            let stops = frozen.stops.clone();
+            tokio::select! {
+                () = stops.reached() => {}
+                _ = execution => break,
+            }
+            let (point, _) = *stops.passed().last().unwrap();
+            rig.clock.advance(rig.config.lease.length * 2 + rig.config.lease.margin);
+            rig.tend(false).await;
+            let action = rig.settle(id).await;
+            let in_doubt =
+                matches!(point, Point::AfterWriteClaim | Point::BeforeFirstByte | Point::AfterAnswer);
+            let waits = in_doubt && class != "provider-idempotent";
+            assert_eq!(action.state == State::OutcomeUnknown, waits, "{class}, {point:?}");
+            stops.release();
+            if point == Point::AfterAnswer && waits {
+                // Its late answer is one about that very send.
+                rig.until(id, |action| action.state != State::OutcomeUnknown).await;
+            }
+            // The one that was frozen is done with its attempt.
+            frozen.run(async move |gate| gate.drain().await).await;
+            let mut action = rig.settle(id).await;
+            if action.state == State::OutcomeUnknown {
+                action = tell_the_truth(rig, action).await;
+            }
+            assert_eq!(action.state, State::Succeeded, "{class}, {point:?}: {:?}", action.error);
+            let acted = rig.provider.acted();
+            let count = acted.iter().filter(|one| one.body == run.to_string()).count();
+            assert_eq!(count, 2, "{class}, {point:?}");
+            frozen.die().await;
+        }
+    });
+}
+
+#[test]
+fn p1_p2_a_worker_frozen_for_two_leases_at_every_step_sends_nothing_more_for_a_keyed_write() {
+    frost_everywhere("provider-idempotent");
+}
+
+#[test]
+fn p1_p2_a_worker_frozen_for_two_leases_at_every_step_sends_nothing_more_for_a_manual_write() {
+    frost_everywhere("manual");
+}
+
+#[test]
+fn p1_a_claim_is_committed_before_the_first_byte_leaves() {
+    run(async |rig| {
+        rig.install("refund", &keyed(), refund()).await;
+        for (n, point) in
+            [Point::BeforeWriteClaim, Point::AfterWriteClaim, Point::BeforeFirstByte].into_iter().enumerate()
+        {
+            let id = rig.propose("refund", amount(u32::try_from(n).unwrap())).await.id;
+            rig.host().stops.arm(Stop::At(point, 1));
+            let _execution = rig.spawn_execute(id, LONG);
+            rig.host().stops.reached().await;
+            let claimed = point != Point::BeforeWriteClaim;
+            assert_eq!(rig.row(id).await.in_flight.is_some(), claimed, "{point:?}");
+            let of_this = rig.provider.all_requests().into_iter().filter(|seen| seen.body == n.to_string());
+            assert_eq!(of_this.count(), 0, "{point:?}");
+            rig.crash_and_restart().await;
+            let state = if claimed { State::OutcomeUnknown } else { State::FailedRetryable };
+            assert_eq!(rig.row(id).await.state, state, "{point:?}");
+            assert_eq!(rig.settle(id).await.state, State::Succeeded);
+        }
+    });
+}
+
+#[test]
+fn break_16_34_the_last_attempt_records_its_success_and_dies_and_the_action_still_succeeds() {
+    run(async |rig| {
+        rig.reconfigure(|config| config.retry.attempts = 1);
+        rig.install("refund", &keyed(), refund()).await;
+        for (n, point) in [Point::AfterRecord, Point::BeforeEnd].into_iter().enumerate() {
+            let id = rig.propose("refund", amount(u32::try_from(n).unwrap())).await.id;
+            rig.host().stops.arm(Stop::At(point, 1));
+            let _execution = rig.spawn_execute(id, LONG);
+            rig.host().stops.reached().await;
+            rig.crash_and_restart().await;
+            let action = rig.settle(id).await;
+            assert_eq!(action.state, State::Succeeded, "{point:?}: {:?}", action.error);
+        }
+    });
+}
+
+#[test]
+fn p9_what_dies_every_time_before_its_write_is_given_up_when_its_attempts_are_spent() {
+    run(async |rig| {
+        rig.install("refund", &keyed(), refund()).await;
+        let id = rig.propose("refund", amount(5)).await.id;
+        for _ in 0..rig.config.retry.attempts {
+            rig.host().stops.arm(Stop::At(Point::AfterClaim, 1));
+            let action = rig.row(id).await;
+            if let Some(due) = action.next_attempt {
+                rig.clock.advance(due.since(action.updated));
+            }
+            if action.state == State::Approved {
+                drop(rig.spawn_execute(id, LONG));
+            } else {
+                rig.tend(false).await;
+            }
+            rig.host().stops.reached().await;
+            rig.crash_and_restart().await;
+        }
+        let action = rig.settle(id).await;
+        assert_eq!((action.state, row_code(&action)), (State::FailedTerminal, "retries_exhausted"));
+        assert!(rig.provider.all_requests().is_empty());
+    });
+}
