@@ -193,7 +193,7 @@ pub fn execute(session: &Session, args: &Execute) -> Result<Exit, Stop> {
     let action = reply.json()?;
     session.print(&reply, || {
         let mut text = summary(&action, false);
-        if action.is_true("replayed") {
+        if action.is_true("replayed") && action.get("result").is_some() {
             text.push_str("  this is the stored result; nothing was sent now\n");
         }
         if let Some(result) = action.get("result") {
@@ -306,8 +306,9 @@ pub fn events(session: &Session, args: &One) -> Result<Exit, Stop> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::fake_host::{answer, session};
 
-    fn propose(key: Option<&str>) -> Propose {
+    fn propose_args(key: Option<&str>) -> Propose {
         Propose {
             tool: "re\"fund".into(),
             args: None,
@@ -326,7 +327,7 @@ mod tests {
     fn the_arguments_reach_the_host_as_they_were_written() {
         let raw = "{ \"a\": 9007199254740993, \"a\":\t1.0 }";
         assert_eq!(
-            proposal(&propose(None), raw),
+            proposal(&propose_args(None), raw),
             format!(
                 "{{\"tool\":\"re\\\"fund\",\"arguments\":{raw},\"run_id\":\"r\",\"step\":\"1\",\"actor\":\"a\\nb\",\
                  \"run\":\"auto\"}}"
@@ -359,5 +360,56 @@ mod tests {
         };
         assert!(at("approved", "null") && !at("approved", "\"auto\""));
         assert!(!at("awaiting_approval", "null") && at("outcome_unknown", "null") && at("succeeded", "null"));
+    }
+
+    #[test]
+    fn execute_ends_with_what_became_of_the_action() {
+        for (answers, exit) in [
+            (vec![(200, "succeeded")], Exit::Done),
+            (vec![(200, "failed_terminal")], Exit::Failed),
+            (vec![(200, "cancelled")], Exit::Refused),
+            (vec![(202, "executing"), (200, "succeeded")], Exit::Done),
+        ] {
+            let asked = answers.len();
+            let answers =
+                answers.iter().map(|(status, state)| answer(*status, &format!("{{\"status\":\"{state}\"}}")));
+            let (with, served) = session(answers.collect());
+            let args = Execute { id: "a1".into(), wait: Duration::from_secs(20) };
+            assert_eq!(execute(&with, &args).ok(), Some(exit));
+            let heads = served.join().unwrap();
+            assert!(
+                heads.len() == asked && heads[0].starts_with("POST /v1/actions/a1/execute?wait="),
+                "{heads:?}"
+            );
+        }
+        let (with, served) = session(vec![answer(202, r#"{"status":"executing"}"#)]);
+        let args = Execute { id: "a1".into(), wait: Duration::ZERO };
+        assert_eq!(execute(&with, &args).ok(), Some(Exit::Running));
+        served.join().unwrap();
+        let (with, served) = session(vec![answer(409, r#"{"code":"execution_in_doubt","detail":"lost"}"#)]);
+        match execute(&with, &args) {
+            Err(Stop::Problem(problem)) => assert_eq!(problem.exit, Exit::InDoubt),
+            other => panic!("{other:?}"),
+        }
+        served.join().unwrap();
+    }
+
+    #[test]
+    fn a_key_goes_into_its_header_and_the_wait_goes_on_until_it_is_settled() {
+        let waiting = r#"{"id":"a1","status":"awaiting_approval","replayed":true}"#;
+        let done = r#"{"id":"a1","status":"succeeded"}"#;
+        let (with, served) = session(vec![answer(201, waiting), answer(200, done)]);
+        let args = Propose {
+            args: Some("{\"a\":1}".into()),
+            wait: Some(Duration::from_secs(20)),
+            ..propose_args(Some("k 1"))
+        };
+        assert_eq!(propose(&with, &args).ok(), Some(Exit::Done));
+        let asked = served.join().unwrap();
+        assert!(
+            asked[0].starts_with("POST /v1/actions?wait=") && asked[0].contains("idempotency-key: k 1"),
+            "{asked:?}"
+        );
+        assert!(asked[1].starts_with("GET /v1/actions/a1?wait="), "{asked:?}");
     }
 }

@@ -319,46 +319,10 @@ pub fn span(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead as _, BufReader, Write as _};
     use std::net::TcpListener;
-    use std::thread;
 
     use super::*;
-
-    /// Answers each connection with one of `answers`, in order, and returns
-    /// what was asked.
-    fn host(answers: &'static [&'static str]) -> (Client, thread::JoinHandle<Vec<String>>) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let served = thread::spawn(move || {
-            let mut asked = Vec::new();
-            for answer in answers {
-                let (mut stream, _) = listener.accept().unwrap();
-                let mut reader = BufReader::new(stream.try_clone().unwrap());
-                let (mut head, mut length) = (String::new(), 0);
-                loop {
-                    let mut line = String::new();
-                    reader.read_line(&mut line).unwrap();
-                    if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                        length = value.trim().parse().unwrap();
-                    }
-                    head.push_str(&line);
-                    if line == "\r\n" || line.is_empty() {
-                        break;
-                    }
-                }
-                if head.contains("100-continue") {
-                    stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").unwrap();
-                }
-                let mut body = vec![0; length];
-                reader.read_exact(&mut body).unwrap();
-                asked.push(head + &String::from_utf8(body).unwrap());
-                stream.write_all(answer.as_bytes()).unwrap();
-            }
-            asked
-        });
-        (Client::new(Found { url, token: "secret".into(), local: true }), served)
-    }
+    use crate::cli::fake_host::{answer, host};
 
     #[test]
     fn no_id_names_another_path() {
@@ -376,10 +340,7 @@ mod tests {
 
     #[test]
     fn the_body_goes_out_as_it_is_with_its_length_and_the_token() {
-        let (client, served) = host(&[
-            "HTTP/1.1 201 Created\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}",
-            "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}",
-        ]);
+        let (client, served) = host(vec![answer(201, "{}"), answer(200, "{}")]);
         let sent = r#"{"arguments":{"a":1,"a":9007199254740993}}"#;
         assert_eq!(client.post("", "/v1/actions", sent.into()).unwrap().status, 201);
         client.upload("", "/v1/tools", "application/wasm", 4, &mut &b"wasm"[..]).unwrap();
@@ -391,9 +352,8 @@ mod tests {
 
     #[test]
     fn a_redirect_is_not_followed_with_the_token() {
-        let (client, served) = host(&[
-            "HTTP/1.1 307 T\r\nlocation: http://127.0.0.1:9/\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
-        ]);
+        let redirect = "HTTP/1.1 307 T\r\nlocation: http://127.0.0.1:9/\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        let (client, served) = host(vec![redirect.to_owned()]);
         match client.get("no list", "/v1/actions") {
             Err(Stop::Problem(problem)) => assert!(problem.render().contains("307"), "{}", problem.render()),
             _ => panic!("it was followed"),

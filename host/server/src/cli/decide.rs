@@ -101,3 +101,42 @@ fn fingerprint_of(action: &Json) -> Result<String, Stop> {
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::fake_host::{answer, session};
+
+    fn asking(fingerprint: Option<&str>, yes: bool) -> Approve {
+        Approve { id: "a1".into(), note: Some("ok\n".into()), fingerprint: fingerprint.map(Into::into), yes }
+    }
+
+    #[test]
+    fn what_is_approved_is_the_fingerprint_that_was_seen() {
+        let (seen, other) = ("a".repeat(64), "b".repeat(64));
+        let action =
+            format!("{{\"id\":\"a1\",\"status\":\"awaiting_approval\",\"fingerprint\":\"{other}\"}}");
+        // Given: nothing is looked up, the given one is sent.
+        let (with, served) = session(vec![answer(200, &action)]);
+        assert_eq!(approve(&with, &asking(Some(&seen), false)).ok(), Some(Exit::Done));
+        let asked = served.join().unwrap();
+        assert!(asked[0].starts_with("POST /v1/actions/a1/approve "), "{}", asked[0]);
+        assert!(asked[0].contains(&format!("if-match: \"{seen}\"")), "{}", asked[0]);
+        assert!(asked[0].ends_with("{\"note\":\"ok\\n\"}"), "{}", asked[0]);
+        // Not given: the one of the action that was loaded, so that a change in
+        // between is refused by the host.
+        let (with, served) = session(vec![answer(200, &action), answer(200, &action)]);
+        assert_eq!(approve(&with, &asking(None, true)).ok(), Some(Exit::Done));
+        assert!(served.join().unwrap()[1].contains(&format!("if-match: \"{other}\"")));
+    }
+
+    #[test]
+    fn without_anybody_to_ask_nothing_is_sent() {
+        let (with, served) = session(Vec::new());
+        match approve(&with, &asking(None, false)) {
+            Err(Stop::Problem(problem)) => assert_eq!(problem.exit, Exit::Usage),
+            other => panic!("{other:?}"),
+        }
+        assert!(served.join().unwrap().is_empty());
+    }
+}

@@ -14,6 +14,8 @@ mod decide;
 mod discover;
 mod effects;
 mod exit;
+#[cfg(test)]
+mod fake_host;
 mod fold;
 mod json;
 mod paint;

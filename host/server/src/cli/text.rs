@@ -11,12 +11,17 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use icu_normalizer::ComposingNormalizerBorrowed;
-use icu_properties::props::{DefaultIgnorableCodePoint, GeneralCategory, GeneralCategoryGroup, Script};
+use icu_properties::props::{
+    BidiClass, DefaultIgnorableCodePoint, GeneralCategory, GeneralCategoryGroup, Script,
+};
 use icu_properties::{CodePointMapData, CodePointSetData, PropertyNamesLong};
 
 /// Marks that may follow one letter before the rest are escaped. Two is what
 /// Thai and Vietnamese need; two hundred would paint over the lines above.
 const MARKS_IN_A_ROW: usize = 2;
+
+/// Warnings listed about one text before the rest is only counted.
+const WARNINGS: usize = 5;
 
 /// The text with everything that does not show as itself escaped. For use
 /// between other words; see [`quoted`] for values.
@@ -143,8 +148,17 @@ pub fn warnings(text: &str) -> Vec<String> {
             found.push(format!("{} as a host name is {}", quoted(name), plain(&ascii)));
         }
     }
+    // Marks that reorder are escaped; letters that do so by nature are not.
+    let classes = CodePointMapData::<BidiClass>::new();
+    if text.chars().any(|c| matches!(classes.get(c), BidiClass::RightToLeft | BidiClass::ArabicLetter)) {
+        found.push("some of it is written from right to left, and may be shown in another order".to_owned());
+    }
     found.dedup();
-    found.truncate(5);
+    if found.len() > WARNINGS {
+        let rest = found.len() - WARNINGS;
+        found.truncate(WARNINGS);
+        found.push(format!("and {rest} more things of this kind"));
+    }
     found
 }
 
@@ -253,6 +267,9 @@ mod tests {
             ]
         );
         assert_eq!(warnings("\u{430}\u{440}\u{440}.com").len(), 1);
+        assert_eq!(warnings("סך 100").len(), 1);
+        let many = warnings("a\u{430} b\u{431} c\u{432} d\u{433} e\u{434} f\u{435} g\u{436}");
+        assert_eq!((many.len(), many[5].as_str()), (6, "and 2 more things of this kind"));
         assert!(warnings("東京タワー Tokyo Straße naïve").is_empty());
     }
 }
