@@ -88,7 +88,12 @@ pub async fn propose(mut call: Call) -> Result<Response, Problem> {
 
 /// Waits for the next decision or end: until the action has changed its state
 /// and does not run, or time is up, or the host stops.
-async fn rest(app: &App, tenant: &TenantId, first: Action, wait: Duration) -> Result<Action, Problem> {
+pub(super) async fn rest(
+    app: &App,
+    tenant: &TenantId,
+    first: Action,
+    wait: Duration,
+) -> Result<Action, Problem> {
     let deadline = Instant::now() + wait;
     let (before, mut action) = (first.state, first);
     loop {

@@ -18,6 +18,8 @@ pub mod listener;
 mod problem;
 mod query;
 mod routes;
+#[cfg(test)]
+mod tests;
 mod tokens;
 mod tools;
 mod view;
