@@ -34,7 +34,7 @@ pub struct ServeArgs {
     /// Where to listen; port 0 takes a free one and says which [default: 127.0.0.1:7171]
     #[arg(long, env = "COUNTERSIGN_LISTEN", value_name = "ADDRESS")]
     pub listen: Option<String>,
-    /// How this host is reached from outside, for example https://gate.example.com
+    /// How this host is reached from outside, for example `https://gate.example.com`
     #[arg(long, env = "COUNTERSIGN_PUBLIC_URL", value_name = "URL")]
     pub public_url: Option<String>,
     /// The store, sqlite:PATH [default: countersign.db in the data directory]
