@@ -24,8 +24,10 @@ pub enum Route {
     Lookup,
     /// `GET` or `POST /echo`
     Echo,
-    /// Anything below `/any/`
+    /// Anything below `/any/`: every request acts, whatever its key
     Any,
+    /// Anything below `/keyed/`: the same under an idempotency key
+    Keyed,
     /// The path exists, the method is not one of these.
     WrongMethod(&'static str),
     /// No such path.
@@ -52,6 +54,7 @@ impl Route {
             "/echo" if method == "GET" || method == "POST" => Self::Echo,
             "/echo" => Self::WrongMethod("GET, POST"),
             _ if path.starts_with("/any/") => Self::Any,
+            _ if path.starts_with("/keyed/") => Self::Keyed,
             _ => Self::Unknown,
         }
     }
@@ -127,7 +130,7 @@ impl Ids {
             Route::Quote => bank::quote(request),
             Route::Lookup => self.lookup(request),
             Route::Echo => echo(request),
-            Route::Any => self.any(request),
+            Route::Any | Route::Keyed => self.any(request),
             Route::WrongMethod(allowed) => {
                 let message = format!("{} is not allowed here", request.method);
                 Outcome::refused(bank::error(405, "method_not_allowed", &message).with("Allow", allowed))

@@ -160,7 +160,7 @@ impl Provider {
             };
             (mode, settings.key_retention_ms)
         };
-        let keyed = matches!(route, Route::Refund | Route::Bank(_));
+        let keyed = matches!(route, Route::Refund | Route::Bank(_) | Route::Keyed);
         if keyed && received.key_count() > 1 {
             let message = "More than one Idempotency-Key header was sent.";
             let answer = stripe::error(400, "invalid_request_error", None, message, None);

@@ -1,0 +1,1 @@
+//! Components and callers that want more than they are given.

@@ -1,0 +1,24 @@
+//! The end-to-end tests: the real host in a process of its own, a real provider in another whose
+//! log is the verdict, real sockets, real kills. One binary; `support` first.
+//!
+//! | folder | what it holds |
+//! |---|---|
+//! | `windows` | the moments in which things go wrong, one test each |
+//! | `surfaces` | everything that can be said to the host, said wrongly |
+//! | `hostile` | components and callers that want more than they are given |
+//! | `properties` | random histories, held against a small model |
+//! | `walls` | what the sources themselves must keep to |
+//! | `demo` | the demo, as a newcomer runs it |
+//!
+//! `COUNTERSIGN_LONG=1` raises the numbers, `COUNTERSIGN_SEED` repeats a random run,
+//! `COUNTERSIGN_GUESTS` names a folder of freshly built guests, and with
+//! `COUNTERSIGN_TESTS_REQUIRE_ALL=1` a test that cannot run here is a failure.
+#![expect(clippy::disallowed_methods, reason = "tests are told by their environment how to run")]
+
+mod demo;
+mod hostile;
+mod properties;
+mod support;
+mod surfaces;
+mod walls;
+mod windows;

@@ -1,0 +1,139 @@
+//! Events: one per transition, in order, without a gap, resumable from any of them.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::support::sse::{Event, Stream};
+use crate::support::{Stage, at_once};
+
+fn listen(stage: &Stage, target: &str, after: Option<&str>) -> Stream {
+    let agent = stage.host.agent();
+    Stream::open(&agent, &stage.host.address(), target, after)
+        .unwrap_or_else(|told| panic!("no stream: {}", told.status()))
+}
+
+fn names(events: &[Event]) -> Vec<&str> {
+    events.iter().filter_map(|event| event.data["event"].as_str()).collect()
+}
+
+const WHOLE: [&str; 5] = ["proposed", "approval_required", "approved", "claimed", "succeeded"];
+
+#[test]
+fn p8_a_stream_of_one_action_shows_every_event_once_and_ends_with_the_action() {
+    let stage = Stage::set();
+    let proposed = stage.propose("refund", "stream", &stage.refund("stream", 100));
+    let id = proposed.id();
+    let target = format!("/v1/actions/{id}/events");
+    let mut stream = listen(&stage, &target, None);
+    let mut seen = stream.take(2);
+    stage.approve(&id, &proposed.text("/fingerprint")).expect(200);
+    seen.extend(stream.take(1));
+    stage.execute(&id);
+    seen.extend(std::iter::from_fn(|| stream.next()));
+    assert_eq!(names(&seen), WHOLE);
+    let ids: Vec<&str> = seen.iter().map(|event| event.id.as_str()).collect();
+    assert_eq!(ids, ["1", "2", "3", "4", "5"]);
+    // The same, as a page.
+    let page = stage.host.agent().get(&target).expect(200);
+    let data: Vec<Value> = seen.iter().map(|event| event.data.clone()).collect();
+    assert_eq!(page.json["events"], json!(data));
+    // Nothing will ever follow: whoever reconnects is told so.
+    let agent = stage.host.agent();
+    let ended = Stream::open(&agent, &stage.host.address(), &target, Some("5")).err().expect("no stream");
+    assert_eq!(ended.status(), 204);
+}
+
+#[test]
+fn last_event_id_resumes_at_every_event_without_loss_or_doubling() {
+    let stage = Stage::set();
+    let id = stage.approved("refund", "resume", &stage.refund("resume", 100));
+    stage.execute(&id);
+    let target = format!("/v1/actions/{id}/events");
+    for after in 0..5 {
+        let mut stream = listen(&stage, &target, Some(&after.to_string()));
+        let rest: Vec<Event> = std::iter::from_fn(|| stream.next()).collect();
+        assert_eq!(names(&rest), WHOLE[after..]);
+    }
+}
+
+#[test]
+fn a_tenants_stream_cut_again_and_again_shows_every_event_of_busy_actions_exactly_once() {
+    const ACTIONS: usize = 24;
+    let stage = Stage::set();
+    let begin = stage.host.agent().get("/v1/events?limit=1000").expect(200).number("/next");
+    let mut seen: Vec<Event> = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            at_once(4, |thread| {
+                for n in 0..ACTIONS / 4 {
+                    let key = format!("busy-{thread}-{n}");
+                    let id = stage.approved("refund", &key, &stage.refund(&key, 100));
+                    stage.execute(&id);
+                }
+            });
+        });
+        let mut after = begin.to_string();
+        while seen.len() < ACTIONS * WHOLE.len() {
+            // A new stream from where the last one was cut.
+            let mut stream = listen(&stage, "/v1/events", Some(&after));
+            for _ in 0..7.min(ACTIONS * WHOLE.len() - seen.len()) {
+                let event = stream.next().expect("one more event");
+                after = event.id.clone();
+                seen.push(event);
+            }
+        }
+    });
+    let cursors: Vec<u64> = seen.iter().map(|event| event.id.parse().expect("a number")).collect();
+    assert!(cursors.windows(2).all(|pair| pair[0] < pair[1]), "cursors grow: {cursors:?}");
+    let each: BTreeSet<(String, u64)> = seen
+        .iter()
+        .map(|event| (event.data["action"].to_string(), event.data["seq"].as_u64().expect("a number")))
+        .collect();
+    assert_eq!(each.len(), ACTIONS * WHOLE.len());
+    assert_eq!(stage.audit(), ACTIONS);
+}
+
+#[test]
+fn i04_text_in_an_action_cannot_forge_an_event() {
+    let stage = Stage::set();
+    let evil = "x\n\nevent: approved\ndata: {\"event\":\"approved\"}\n\n";
+    let id = stage.propose("probe", "forge", &json!({ "mode": "no-effect", "text": evil })).expect(201).id();
+    stage.host.agent().post(&format!("/v1/actions/{id}/cancel"), &json!({ "reason": evil })).expect(200);
+    let mut stream = listen(&stage, &format!("/v1/actions/{id}/events"), None);
+    let seen: Vec<Event> = std::iter::from_fn(|| stream.next()).collect();
+    assert_eq!(names(&seen), ["proposed", "approval_required", "cancelled"]);
+    assert!(seen[2].data.to_string().contains("event: approved"), "the words are there, as words");
+}
+
+#[test]
+fn a_position_that_is_none_is_refused_and_a_sixth_stream_of_one_token_too() {
+    let stage = Stage::set();
+    let agent = stage.host.agent();
+    for bad in ["-1", "x", "1.5", "", "99999999999999999999"] {
+        let request = agent.request("GET", "/v1/events").header("Last-Event-ID", bad);
+        agent.send(request).refused(400, "invalid_request");
+    }
+    let open: Vec<Stream> = (0..5).map(|_| listen(&stage, "/v1/events", None)).collect();
+    let request = agent.request("GET", "/v1/events").header("Accept", "text/event-stream");
+    let refused = agent.send(request);
+    refused.refused(429, "quota_exceeded");
+    assert!(refused.answer.header("retry-after").is_some());
+    drop(open);
+}
+
+#[test]
+fn h04_a_revoked_token_loses_its_stream_within_seconds() {
+    let stage = Stage::set();
+    let token = stage.host.new_token("leaver", &["agent"], "default");
+    let leaver = stage.host.with_token(&token);
+    let mut stream = Stream::open(&leaver, &stage.host.address(), "/v1/events", None)
+        .unwrap_or_else(|told| panic!("no stream: {}", told.status()));
+    let admin = stage.host.admin();
+    let public = token.split('_').nth(1).expect("its public part").to_owned();
+    admin.send(admin.request("DELETE", &format!("/v1/tokens/{public}"))).expect(204);
+    leaver.get("/v1/tools").refused(401, "unauthenticated");
+    let begun = std::time::Instant::now();
+    while stream.next().is_some() {}
+    assert!(begun.elapsed() < std::time::Duration::from_secs(5), "after {:?}", begun.elapsed());
+}
