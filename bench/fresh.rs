@@ -34,7 +34,8 @@ pub async fn measure() -> anyhow::Result<()> {
     let sandbox = Sandbox::new(SandboxConfig::default())?;
     sandbox.load(digest, bytes).await?;
     let tenant = "default".parse()?;
-    let arguments = r#"{"amount":100,"api_base":"http://127.0.0.1:1","currency":"eur","payment_intent":"pi_1"}"#;
+    let arguments =
+        r#"{"amount":100,"api_base":"http://127.0.0.1:1","currency":"eur","payment_intent":"pi_1"}"#;
     let call = Call {
         component: digest,
         arguments: CanonicalJson::parse(arguments, Default::default())?,
@@ -55,7 +56,10 @@ pub async fn measure() -> anyhow::Result<()> {
             log: 64 << 10,
             request_body: 1 << 20,
         },
-        forbidden_headers: Arc::new(BTreeSet::from(["idempotency-key".to_owned(), "authorization".to_owned()])),
+        forbidden_headers: Arc::new(BTreeSet::from([
+            "idempotency-key".to_owned(),
+            "authorization".to_owned(),
+        ])),
     };
     let gate: Arc<dyn EffectGate> = Arc::new(AtOnce);
     let mut latencies = Vec::with_capacity(CALLS);
@@ -68,7 +72,9 @@ pub async fn measure() -> anyhow::Result<()> {
         anyhow::ensure!(matches!(report.ended, Ended::Returned(_)), "it ended {:?}", report.ended);
     }
     let latencies = crate::Latencies::new(latencies);
-    println!("\nFresh call of the refund component, all limits on, one effect answered at once ({CALLS} calls)");
+    println!(
+        "\nFresh call of the refund component, all limits on, one effect answered at once ({CALLS} calls)"
+    );
     println!("| p50 µs | p99 µs |");
     println!("|---|---|");
     println!("| {:.0} | {:.0} |", latencies.at(0.5) * 1000.0, latencies.at(0.99) * 1000.0);

@@ -34,8 +34,7 @@ impl Connection {
         body: &str,
         status: u16,
     ) -> anyhow::Result<Value> {
-        let mut request =
-            Request::post(path).header("Host", &self.host).header("Authorization", &self.token);
+        let mut request = Request::post(path).header("Host", &self.host).header("Authorization", &self.token);
         if !body.is_empty() {
             request = request.header("Content-Type", "application/json");
         }

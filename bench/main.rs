@@ -47,8 +47,12 @@ fn main() -> anyhow::Result<()> {
 /// statements, on the same disk, row by row in the same run.
 async fn whole() -> anyhow::Result<()> {
     let upstream = upstream::start().await?;
-    println!("\nWhole path through HTTP (propose, approve, execute, one POST, result durable), {ROW:?} a row");
-    println!("| callers | bare/s | countersign/s | share | p50 ms | p99 ms | host CPU ms/action | commits/action |");
+    println!(
+        "\nWhole path through HTTP (propose, approve, execute, one POST, result durable), {ROW:?} a row"
+    );
+    println!(
+        "| callers | bare/s | countersign/s | share | p50 ms | p99 ms | host CPU ms/action | commits/action |"
+    );
     println!("|---|---|---|---|---|---|---|---|");
     for callers in [1usize, 8, 64] {
         let bare = bare::measure(callers, ROW, upstream.port).await?;
@@ -182,7 +186,9 @@ async fn memory() -> anyhow::Result<()> {
             "tool": "refund",
             "arguments": {"payment_intent": "pi_1", "amount": 100, "currency": "eur", "api_base": base},
         });
-        agent.post("/v1/actions", &[("Idempotency-Key", &format!("pending-{n}"))], &body.to_string(), 201).await?;
+        agent
+            .post("/v1/actions", &[("Idempotency-Key", &format!("pending-{n}"))], &body.to_string(), 201)
+            .await?;
         if n == 999 {
             println!("\nMemory of the host's process (resident)");
             println!("| pending actions | MiB |");

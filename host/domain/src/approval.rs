@@ -25,7 +25,9 @@ pub enum MayNotDecide {
     #[error("{0} proposed this action and cannot decide about it: another approver has to")]
     Proposer(Principal),
     /// It was proposed in their name.
-    #[error("this action was proposed in the name of {0}, who cannot decide about it: another approver has to")]
+    #[error(
+        "this action was proposed in the name of {0}, who cannot decide about it: another approver has to"
+    )]
     Actor(Principal),
 }
 

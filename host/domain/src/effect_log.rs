@@ -85,14 +85,18 @@ impl EffectLog {
         }
         let record = Box::new(record.clone());
         match record.status {
-            EffectStatus::Succeeded if record.set_aside && record.window_ends().is_some_and(|end| now < end) => {
+            EffectStatus::Succeeded
+                if record.set_aside && record.window_ends().is_some_and(|end| now < end) =>
+            {
                 Next::Repeat(record)
             }
             EffectStatus::Succeeded => {
                 self.position += 1;
                 Next::Replay(record)
             }
-            EffectStatus::Failed if record.refusal.is_some() && !crate::planted::on("refusal-not-replayed") => {
+            EffectStatus::Failed
+                if record.refusal.is_some() && !crate::planted::on("refusal-not-replayed") =>
+            {
                 self.position += 1;
                 Next::Replay(record)
             }
@@ -127,9 +131,10 @@ impl EffectLog {
 
     /// Whether a fresh write repeats an earlier one that has no success.
     pub fn own_retry(&self, asked: EffectFingerprint, class: RecoveryClass) -> Retry {
-        let earlier = self.records[..self.position].iter().rev().find(|record| {
-            record.write && record.fingerprint == asked && record.provider_key.is_some()
-        });
+        let earlier = self.records[..self.position]
+            .iter()
+            .rev()
+            .find(|record| record.write && record.fingerprint == asked && record.provider_key.is_some());
         let Some(earlier) = earlier else { return Retry::New };
         let succeeded = earlier.status == EffectStatus::Succeeded
             && earlier.answer.as_ref().is_none_or(crate::effect::Answer::is_success);
@@ -209,7 +214,12 @@ mod tests {
                 settle: Duration::from_secs(60),
             },
             fingerprint: asked(what),
-            request: RecordedRequest { method: "POST".into(), url: "https://a.example/".into(), headers: vec![], body: vec![] },
+            request: RecordedRequest {
+                method: "POST".into(),
+                url: "https://a.example/".into(),
+                headers: vec![],
+                body: vec![],
+            },
             provider_key: write.then(|| format!("key-{what}")),
             status,
             attempt: AttemptId(uuid::Uuid::nil()),
@@ -218,8 +228,11 @@ mod tests {
             last_sent: write.then_some(START),
             may_have_arrived: false,
             unknown_since: None,
-            answer: (status == EffectStatus::Succeeded)
-                .then(|| Answer { status: 200, headers: vec![], body: vec![] }),
+            answer: (status == EffectStatus::Succeeded).then(|| Answer {
+                status: 200,
+                headers: vec![],
+                body: vec![],
+            }),
             refusal: None,
             set_aside: false,
             evidence: None,
@@ -243,7 +256,9 @@ mod tests {
         let rows = (1..=4).map(|n| row(n, &n.to_string(), n > 1, EffectStatus::Succeeded)).collect();
         let mut log = EffectLog::new(rows);
         for n in 1..=4 {
-            assert!(matches!(log.next(asked(&n.to_string()), START), Next::Replay(r) if r.ordinal == Ordinal(n)));
+            assert!(
+                matches!(log.next(asked(&n.to_string()), START), Next::Replay(r) if r.ordinal == Ordinal(n))
+            );
         }
         assert_eq!(log.next(asked("5"), START), Next::Fresh(Ordinal(5)));
         assert_eq!(log.writes_so_far(), 3);

@@ -119,7 +119,9 @@ pub fn verify(tenant: &TenantId, action: ActionId, events: &[Event], row: State)
         let to = match (state, &body.fact) {
             (None, Fact::Proposed { .. }) => crate::action::FIRST,
             (None, fact) => return Err(impossible(format!("it starts with \"{}\"", fact.name()))),
-            (Some(from), fact) => next(from, fact).map_err(|e: IllegalTransition| impossible(e.to_string()))?,
+            (Some(from), fact) => {
+                next(from, fact).map_err(|e: IllegalTransition| impossible(e.to_string()))?
+            }
         };
         if to != body.to {
             return Err(impossible(format!("it says {} where the rules say {to}", body.to)));

@@ -17,9 +17,8 @@ use crate::id::{
 fn digest_of(fields: &impl Serialize) -> Digest {
     // The structs below hold text, digests and optional text only: nothing that
     // canonicalisation could refuse.
-    let text = serde_json_canonicalizer::to_vec(fields).unwrap_or_else(|never| {
-        unreachable!("text-only struct did not canonicalise: {never}")
-    });
+    let text = serde_json_canonicalizer::to_vec(fields)
+        .unwrap_or_else(|never| unreachable!("text-only struct did not canonicalise: {never}"));
     Digest::of(&text)
 }
 
@@ -127,7 +126,13 @@ pub fn http_effect(
 
 /// The fingerprint of a call that is malformed: it goes nowhere, but its refusal
 /// is recorded, and a replay has to come to the same place.
-pub fn malformed_effect(method: &str, scheme: &str, authority: &str, path: &str, body: &[u8]) -> EffectFingerprint {
+pub fn malformed_effect(
+    method: &str,
+    scheme: &str,
+    authority: &str,
+    path: &str,
+    body: &[u8],
+) -> EffectFingerprint {
     #[derive(Serialize)]
     struct Fields<'a> {
         tag: &'static str,
@@ -178,7 +183,10 @@ mod tests {
             make("ab", "c", "t", None, r#"{"a":"1"}"#),
         ];
         assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
-        assert_eq!(make("ab", "c", "t", None, r#"{"a":1,"b":2}"#), make("ab", "c", "t", None, r#"{"b":2, "a":1.0}"#));
+        assert_eq!(
+            make("ab", "c", "t", None, r#"{"a":1,"b":2}"#),
+            make("ab", "c", "t", None, r#"{"b":2, "a":1.0}"#)
+        );
     }
 
     #[test]

@@ -149,7 +149,10 @@ impl FromStr for TenantId {
         if fits {
             Ok(TenantId(text.to_owned()))
         } else {
-            Err(InvalidId { what: "a tenant", form: "1–64 characters of a–z, 0–9, _ and -, not starting with _ or -" })
+            Err(InvalidId {
+                what: "a tenant",
+                form: "1–64 characters of a–z, 0–9, _ and -, not starting with _ or -",
+            })
         }
     }
 }
@@ -199,7 +202,9 @@ impl FromStr for ToolName {
         if (1..=128).contains(&text.len()) && text.bytes().all(inner) {
             Ok(ToolName(text.to_owned()))
         } else {
-            Err(InvalidId { what: "a tool name", form: "1–128 characters of A–Z, a–z, 0–9, _, . and -" })
+            Err(InvalidId {
+                what: "a tool name", form: "1–128 characters of A–Z, a–z, 0–9, _, . and -"
+            })
         }
     }
 }

@@ -44,10 +44,17 @@ pub enum Verdict {
 /// have reached the provider; then this one is a repeat, and an answer about
 /// the repeat says nothing about the first unless it is a success or carries
 /// the provider's replay header. A 401, 409 or 429 to a repeat settles nothing.
-pub fn judge(sent: Transport, terms: &Terms, may_have_arrived: bool, retry_after: Option<Duration>) -> Verdict {
+pub fn judge(
+    sent: Transport,
+    terms: &Terms,
+    may_have_arrived: bool,
+    retry_after: Option<Duration>,
+) -> Verdict {
     let unknown = |why: String| Verdict::Unknown { why, retry_after };
     let answer = match sent {
-        Transport::NotSent(why) if may_have_arrived => return unknown(format!("the repeat was not sent: {why}")),
+        Transport::NotSent(why) if may_have_arrived => {
+            return unknown(format!("the repeat was not sent: {why}"));
+        }
         Transport::NotSent(why) => return Verdict::NotSent(why),
         Transport::Lost(why) => return unknown(why),
         Transport::Answered(answer) => answer,
@@ -103,7 +110,8 @@ impl RetryTerms {
     /// than what the provider asked for. `jitter` is in `0.0..1.0`; randomness
     /// is an argument like time.
     pub fn rest(&self, attempt: u32, jitter: f64, retry_after: Option<Duration>) -> Duration {
-        let doubled = self.base.saturating_mul(1u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX));
+        let doubled =
+            self.base.saturating_mul(1u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX));
         let full = doubled.min(self.cap);
         let rest = full.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0);
         // A provider that asks for a day does not park the action for a day.

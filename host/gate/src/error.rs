@@ -51,7 +51,9 @@ pub enum GateError {
         hint: String,
     },
     /// What the caller saw is not what stands there.
-    #[error("action {action} has fingerprint {current}, not the one you saw: load it again and decide about that")]
+    #[error(
+        "action {action} has fingerprint {current}, not the one you saw: load it again and decide about that"
+    )]
     FingerprintPrecondition {
         /// Which.
         action: ActionId,
@@ -129,7 +131,9 @@ impl GateError {
             GateError::NotFound { .. } => code::NOT_FOUND,
             GateError::InvalidArguments { .. } => code::INVALID_ARGUMENTS,
             GateError::KeyMismatch { .. } => code::IDEMPOTENCY_KEY_MISMATCH,
-            GateError::InvalidState { .. } | GateError::Stale(_) | GateError::Conflict(_) => code::INVALID_STATE,
+            GateError::InvalidState { .. } | GateError::Stale(_) | GateError::Conflict(_) => {
+                code::INVALID_STATE
+            }
             GateError::FingerprintPrecondition { .. } => code::FINGERPRINT_PRECONDITION,
             GateError::MayNotDecide(_) => code::NOT_PERMITTED,
             GateError::ApprovalExpired { .. } => code::APPROVAL_EXPIRED,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use countersign_domain::action::State;
 use countersign_domain::grant::Grant;
 use countersign_domain::id::{ActionId, Principal, TenantId, ToolName};
-use countersign_domain::tool::{InstalledTool, Inspection};
+use countersign_domain::tool::{Inspection, InstalledTool};
 use countersign_store::NewTool;
 use countersign_store::steps::ListActions;
 
@@ -35,10 +35,13 @@ impl Gate {
     pub async fn inspect(&self, bytes: Arc<[u8]>) -> Result<Inspection, GateError> {
         let inspection = self.inner.components.inspect(bytes).await?;
         let manifest = &inspection.manifest;
-        for (which, schema) in [("input", Some(&manifest.input_schema)), ("output", manifest.output_schema.as_ref())] {
+        for (which, schema) in
+            [("input", Some(&manifest.input_schema)), ("output", manifest.output_schema.as_ref())]
+        {
             let Some(schema) = schema else { continue };
-            compile_schema(schema)
-                .map_err(|why| GateError::ComponentRefused(format!("its {which} schema is not usable: {why}")))?;
+            compile_schema(schema).map_err(|why| {
+                GateError::ComponentRefused(format!("its {which} schema is not usable: {why}"))
+            })?;
         }
         Ok(inspection)
     }
@@ -61,7 +64,10 @@ impl Gate {
         let name = match name {
             Some(name) => name,
             None => inspection.manifest.name.parse().map_err(|error| {
-                GateError::ComponentRefused(format!("it calls itself {:?}: {error}", inspection.manifest.name))
+                GateError::ComponentRefused(format!(
+                    "it calls itself {:?}: {error}",
+                    inspection.manifest.name
+                ))
             })?,
         };
         self.inner.components.load(inspection.digest, bytes.clone()).await?;
@@ -120,7 +126,12 @@ impl Gate {
     ///
     /// # Errors
     /// [`GateError::NotFound`].
-    pub async fn set_paused(&self, tenant: &TenantId, name: &ToolName, paused: bool) -> Result<(), GateError> {
+    pub async fn set_paused(
+        &self,
+        tenant: &TenantId,
+        name: &ToolName,
+        paused: bool,
+    ) -> Result<(), GateError> {
         self.inner.store.set_paused(tenant, name, paused).await?;
         self.inner.nudge.notify_one();
         Ok(())
@@ -128,7 +139,9 @@ impl Gate {
 
     fn checked_grant(&self, source: &str) -> Result<Grant, GateError> {
         let grant = source.parse::<Grant>().map_err(|error| GateError::InvalidGrant(error.to_string()))?;
-        grant.within(&self.inner.config.ceiling).map_err(|error| GateError::InvalidGrant(error.to_string()))?;
+        grant
+            .within(&self.inner.config.ceiling)
+            .map_err(|error| GateError::InvalidGrant(error.to_string()))?;
         Ok(grant)
     }
 }

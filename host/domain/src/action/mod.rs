@@ -16,8 +16,8 @@ pub use transition::{FIRST, IllegalTransition, next};
 use crate::approval::Approval;
 use crate::canonical::CanonicalJson;
 use crate::id::{
-    ActionId, AttemptId, AttemptNumber, ComponentDigest, Fingerprint, GrantDigest, Intent, Ordinal, Principal,
-    TenantId, ToolName,
+    ActionId, AttemptId, AttemptNumber, ComponentDigest, Fingerprint, GrantDigest, Intent, Ordinal,
+    Principal, TenantId, ToolName,
 };
 use crate::key::ActionKey;
 use crate::time::Timestamp;

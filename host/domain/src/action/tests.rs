@@ -28,7 +28,10 @@ fn every_fact() -> Vec<(String, Fact)> {
     for others_unknown in [false, true] {
         let note = if others_unknown { " (others unknown)" } else { "" };
         facts.push((format!("found_done{note}"), Fact::FoundDone { ordinal, by: text(), others_unknown }));
-        facts.push((format!("found_not_done{note}"), Fact::FoundNotDone { ordinal, by: text(), others_unknown }));
+        facts.push((
+            format!("found_not_done{note}"),
+            Fact::FoundNotDone { ordinal, by: text(), others_unknown },
+        ));
     }
     for (open, writes_stand) in [(false, false), (false, true), (true, false), (true, true)] {
         let standing = Standing { open, writes_stand };

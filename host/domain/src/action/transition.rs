@@ -31,9 +31,10 @@ pub fn next(from: State, fact: &Fact) -> Result<State, IllegalTransition> {
 
         (S::AwaitingApproval, Fact::Approved { .. }) => S::Approved,
         (S::AwaitingApproval, Fact::Declined { .. }) => S::Cancelled,
-        (S::AwaitingApproval | S::Approved, Fact::Cancelled { .. } | Fact::Superseded | Fact::Changed { .. }) => {
-            S::Cancelled
-        }
+        (
+            S::AwaitingApproval | S::Approved,
+            Fact::Cancelled { .. } | Fact::Superseded | Fact::Changed { .. },
+        ) => S::Cancelled,
         (S::AwaitingApproval | S::Approved, Fact::Expired { .. }) => S::Expired,
         (S::Approved, Fact::Claimed { .. }) => S::Executing,
 
@@ -42,10 +43,14 @@ pub fn next(from: State, fact: &Fact) -> Result<State, IllegalTransition> {
         (S::Executing, Fact::Succeeded { standing, .. }) if !standing.open => S::Succeeded,
         (
             S::Executing,
-            Fact::FailedRetryably { standing, .. } | Fact::WorkerLost { standing } | Fact::Released { standing },
+            Fact::FailedRetryably { standing, .. }
+            | Fact::WorkerLost { standing }
+            | Fact::Released { standing },
         ) if !standing.open => S::FailedRetryable,
         (S::Executing, Fact::FailedTerminally { standing, .. }) if !standing.open => S::FailedTerminal,
-        (S::Executing, Fact::StoppedBeforeWrites { standing, .. }) if !standing.open && !standing.writes_stand => {
+        (S::Executing, Fact::StoppedBeforeWrites { standing, .. })
+            if !standing.open && !standing.writes_stand =>
+        {
             S::Cancelled
         }
 
@@ -57,8 +62,15 @@ pub fn next(from: State, fact: &Fact) -> Result<State, IllegalTransition> {
         }
         (S::FailedRetryable, Fact::Expired { standing }) if !standing.writes_stand => S::Expired,
 
-        (S::OutcomeUnknown, Fact::FoundDone { others_unknown, .. } | Fact::FoundNotDone { others_unknown, .. }) => {
-            if *others_unknown { S::OutcomeUnknown } else { S::FailedRetryable }
+        (
+            S::OutcomeUnknown,
+            Fact::FoundDone { others_unknown, .. } | Fact::FoundNotDone { others_unknown, .. },
+        ) => {
+            if *others_unknown {
+                S::OutcomeUnknown
+            } else {
+                S::FailedRetryable
+            }
         }
         (S::OutcomeUnknown, Fact::SafeToRepeat { .. }) => S::Executing,
         (S::OutcomeUnknown, Fact::GivenUp { .. }) => S::FailedTerminal,

@@ -86,7 +86,8 @@ fn play(binary: &Path, folder: &Path, planted_bug: Option<String>) -> anyhow::Re
             let right = count.expected == count.found;
             wrong += usize::from(!right);
             let mark = if right { paint.good("✓") } else { paint.bad("✗") };
-            let note = if right { String::new() } else { paint.bad(&format!("  expected {}", count.expected)) };
+            let note =
+                if right { String::new() } else { paint.bad(&format!("  expected {}", count.expected)) };
             writeln!(out, "   counted  {mark} {} {}{note}", count.found, count.what)?;
         }
         out.flush()?;

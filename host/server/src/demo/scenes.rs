@@ -53,7 +53,12 @@ fn refund(stage: &Stage, payment: &str, amount: u64) -> Value {
 fn approved(stage: &Stage, tool: &str, key: &str, arguments: &Value) -> anyhow::Result<String> {
     let proposed = stage.host.propose(tool, key, arguments)?;
     let id = proposed.text("/id");
-    anyhow::ensure!(proposed.status == 201, "proposing {tool} was answered {}: {}", proposed.status, proposed.body);
+    anyhow::ensure!(
+        proposed.status == 201,
+        "proposing {tool} was answered {}: {}",
+        proposed.status,
+        proposed.body
+    );
     let told = stage.host.approve(&id, Some(&proposed.text("/fingerprint")))?;
     anyhow::ensure!(told.status == 200, "approving was answered {}: {}", told.status, told.body);
     Ok(id)
@@ -143,7 +148,11 @@ fn same_key_other_arguments(stage: &Stage) -> anyhow::Result<Scene> {
             format!("agent, same key, other amount: {}", other.brief()),
         ],
         counts: vec![
-            count("told that the intent differs", 1, usize::from(other.outcome() == "idempotency_key_mismatch")),
+            count(
+                "told that the intent differs",
+                1,
+                usize::from(other.outcome() == "idempotency_key_mismatch"),
+            ),
             count("told the action it has already", 1, usize::from(again.text("/id") == id)),
             count("refunds in the provider's log", 1, stage.effects(REFUNDS, &id)?),
         ],
@@ -248,9 +257,17 @@ fn five_effects_killed_after_the_fourth(stage: &Stage) -> anyhow::Result<Scene> 
         count("GET /quote after planning", 0, stage.provider.requests("/quote")?.len() - quotes),
     ];
     for path in ["/reserve", "/transfers", "/ledger"] {
-        counts.push(count(format!("POST {path} requests in the provider's log"), 1, stage.requests(path, &id)?));
+        counts.push(count(
+            format!("POST {path} requests in the provider's log"),
+            1,
+            stage.requests(path, &id)?,
+        ));
     }
-    counts.push(count("POST /notify requests (the one cut off, and its repeat)", 2, stage.requests("/notify", &id)?));
+    counts.push(count(
+        "POST /notify requests (the one cut off, and its repeat)",
+        2,
+        stage.requests("/notify", &id)?,
+    ));
     counts.push(count("notifications in the provider's log", 1, stage.effects("/notify", &id)?));
     Ok(Scene {
         title: "five effects, the host killed after the fourth, resumed: only the fifth is sent again",
@@ -270,7 +287,12 @@ fn a_tool_that_misbehaves(stage: &Stage) -> anyhow::Result<Scene> {
     let outside_requests = stage.provider.requests("/any/*")?.len() - before;
 
     let names = json!(["Idempotency-Key", "Authorization"]);
-    let id = approved(stage, "probe", "demo-8b", &json!({"mode": "forbidden-headers", "url": granted, "headers": names}))?;
+    let id = approved(
+        stage,
+        "probe",
+        "demo-8b",
+        &json!({"mode": "forbidden-headers", "url": granted, "headers": names}),
+    )?;
     let headers = stage.host.execute(&id)?;
     let sent = stage.provider.requests("/any/probe")?;
     let keys: Vec<String> = sent.iter().filter_map(|line| line.key.clone()).collect();
@@ -289,7 +311,11 @@ fn a_tool_that_misbehaves(stage: &Stage) -> anyhow::Result<Scene> {
         counts: vec![
             count("requests outside the grant in the provider's log", 0, outside_requests),
             count("requests that carry the host's key, not the tool's", 1, own_key),
-            count("told of an unplanned effect", 1, usize::from(second.text("/error/code") == "unplanned_effect")),
+            count(
+                "told of an unplanned effect",
+                1,
+                usize::from(second.text("/error/code") == "unplanned_effect"),
+            ),
             count("writes of the third tool in the provider's log", 1, writes),
         ],
     })

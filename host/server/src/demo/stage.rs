@@ -89,7 +89,13 @@ impl Host {
             .timeout_global(Some(PATIENCE * 2))
             .build()
             .new_agent();
-        Ok(Host { binary: binary.into(), folder: folder.into(), planted_bug, running: Mutex::new(None), agent })
+        Ok(Host {
+            binary: binary.into(),
+            folder: folder.into(),
+            planted_bug,
+            running: Mutex::new(None),
+            agent,
+        })
     }
 
     /// Starts it; returns when it listens.
@@ -102,7 +108,9 @@ impl Host {
             .arg(&self.folder)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(std::fs::OpenOptions::new().create(true).append(true).open(self.folder.join("host.log"))?);
+            .stderr(
+                std::fs::OpenOptions::new().create(true).append(true).open(self.folder.join("host.log"))?,
+            );
         if let Some(bug) = &self.planted_bug {
             command.args(["--planted-bug", bug]);
         }
@@ -231,7 +239,8 @@ impl Host {
 
     fn token(&self, role: &str) -> anyhow::Result<String> {
         let path = self.folder.join("tokens").join(role);
-        let text = std::fs::read_to_string(&path).with_context(|| format!("no token at {}", path.display()))?;
+        let text =
+            std::fs::read_to_string(&path).with_context(|| format!("no token at {}", path.display()))?;
         Ok(format!("Bearer {}", text.trim()))
     }
 }
