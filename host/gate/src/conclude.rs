@@ -229,7 +229,9 @@ impl Ending<'_> {
             Ended::Failed(ToolFailure::TryLater { reason, after }) => {
                 let after = after.map(|seconds| Duration::from_secs(u64::from(seconds)));
                 let mut conclusion = self.retryably(code::TOOL_TRY_LATER, reason.clone(), after);
-                conclusion.set_aside = self.remains.log.to_set_aside();
+                if conclusion.to == State::FailedRetryable {
+                    conclusion.set_aside = self.remains.log.to_set_aside();
+                }
                 conclusion
             }
             Ended::Trapped { why, .. } => self.retryably(code::TOOL_TRAPPED, why.clone(), None),
@@ -245,7 +247,8 @@ impl Ending<'_> {
             effects: self.remains.log.digest(),
         };
         let mut conclusion = self.state(fact, None);
-        conclusion.result = Some(result.clone());
+        // A result over an open effect is none: nobody knows yet what it is of.
+        conclusion.result = (conclusion.to == State::Succeeded).then(|| result.clone());
         conclusion
     }
 

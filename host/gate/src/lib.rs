@@ -136,6 +136,11 @@ impl Gate {
         &self.inner.store
     }
 
+    /// Attempts that run in this host now.
+    pub fn running(&self) -> usize {
+        self.inner.config.concurrent_attempts.saturating_sub(self.inner.places.available_permits())
+    }
+
     /// Takes no new claim from now on, and returns when every attempt that runs
     /// has ended: its send finished, its answer recorded.
     pub async fn drain(&self) {

@@ -7,6 +7,10 @@
 
 mod deciding;
 mod proposing;
+mod racing;
+mod replay;
+mod resolving;
 mod rig;
 mod sending;
+mod tables;
 mod windows;

@@ -38,7 +38,7 @@ async fn die_at(rig: &mut Rig, id: ActionId, n: usize, found: Found) -> Option<P
 }
 
 /// A person looks at the provider's log and says what is there.
-async fn tell_the_truth(rig: &mut Rig, action: Action) -> Action {
+pub async fn tell_the_truth(rig: &mut Rig, action: Action) -> Action {
     let effects = rig.effects(action.id).await;
     let unknown = effects.iter().find(|effect| effect.status == EffectStatus::Unknown).unwrap();
     let path = unknown.request.url.split_once(&rig.provider.address.to_string()).unwrap().1;

@@ -5,6 +5,7 @@
 //! be what it says: each action's chain of events verifies, nothing is in flight
 //! that nobody runs, and the provider did nothing twice.
 
+mod faulty;
 mod grant;
 mod host;
 mod provider;
@@ -31,6 +32,7 @@ use countersign_store::{Ledger as _, Registry as _, Store};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+pub use faulty::{Fails, Faulty};
 pub use grant::{GrantText, keyed, of_class, unkeyed};
 pub use host::{Host, Safe, Stop};
 pub use provider::{Do, Provider};
@@ -99,13 +101,13 @@ impl Rig {
 
     /// A host beside the one that is there, over the same store.
     pub fn another_host(&self) -> Host {
-        Host::start(
-            Arc::new(self.store().clone()),
-            self.shelf.clone(),
-            self.safe.clone(),
-            self.provider.address.to_string(),
-            self.config.clone(),
-        )
+        self.host_over(Arc::new(self.store().clone()))
+    }
+
+    /// A host over this store.
+    pub fn host_over(&self, store: Arc<dyn Store>) -> Host {
+        let authority = self.provider.address.to_string();
+        Host::start(store, self.shelf.clone(), self.safe.clone(), authority, self.config.clone())
     }
 
     pub fn host(&self) -> &Host {
@@ -401,10 +403,4 @@ pub fn code<T: std::fmt::Debug>(result: Result<T, GateError>) -> &'static str {
 /// The code in the row.
 pub fn row_code(action: &Action) -> &str {
     action.error.as_ref().map_or("", |error| error.code.as_str())
-}
-
-/// A store behind which one step fails, once: for windows that only a broken
-/// database opens.
-pub fn as_store(store: &SqliteStore) -> Arc<dyn Store> {
-    Arc::new(store.clone())
 }
