@@ -285,6 +285,13 @@ impl Attempt {
                 return Ok(shown(record));
             }
         };
+        // Planted: "in flight" is kept to be taken for an answer below.
+        let in_flight = match &transport {
+            Transport::Answered(answer) if countersign_domain::planted::on("late-409-settles") => {
+                (answer.status == claimed.record.terms.in_flight_status).then(|| answer.clone())
+            }
+            _ => None,
+        };
         match judge(transport, &claimed.record.terms, claimed.may_have_arrived, retry_after) {
             Verdict::Definite(answer) => {
                 if countersign_domain::planted::on("record") {
@@ -304,7 +311,12 @@ impl Attempt {
                 progress.sending = None;
                 Err(Stop::NotSent { why, retry_after })
             }
-            Verdict::Unknown { why, retry_after } => Err(Stop::Unknown { fence, why, retry_after }),
+            Verdict::Unknown { why, retry_after } => {
+                if let Some(answer) = in_flight {
+                    self.record(&claimed, SendResult::Answered { answer, reference: None }).await?;
+                }
+                Err(Stop::Unknown { fence, why, retry_after })
+            }
         }
     }
 

@@ -6,6 +6,8 @@
 //! product. `break` and a number: a rule that looks right and is not.
 
 mod deciding;
+#[cfg(feature = "planted-bugs")]
+mod planted;
 mod proposing;
 mod racing;
 mod replay;

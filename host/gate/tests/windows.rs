@@ -200,6 +200,31 @@ fn p1_a_claim_is_committed_before_the_first_byte_leaves() {
 }
 
 #[test]
+fn p8_break_1_the_end_of_an_attempt_whose_lease_ran_out_is_not_written() {
+    run(async |rig| {
+        let script = Script::new(|fx| async move {
+            fx.get("/stock").await;
+            refused("not today")
+        });
+        rig.install("refuses", &keyed().top("planning = \"none\"\n"), script).await;
+        let id = rig.propose("refuses", json!({})).await.id;
+        let slow = rig.another_host();
+        slow.stops.arm(Stop::At(Point::BeforeEnd, 1));
+        let _execution = slow.spawn(async move |gate| gate.execute(&tenant(), id, LONG).await);
+        slow.stops.reached().await;
+        rig.clock.advance(rig.config.lease.length);
+        rig.tend(false).await;
+        slow.stops.release();
+        slow.run(async move |gate| gate.drain().await).await;
+        let action = rig.row(id).await;
+        assert_eq!((action.state, row_code(&action)), (State::FailedRetryable, "worker_lost"));
+        assert_eq!(rig.facts(id).await, ["proposed", "policy_allowed", "claimed", "worker_lost"]);
+        let action = rig.settle(id).await;
+        assert_eq!((action.state, row_code(&action)), (State::FailedTerminal, "tool_refused"));
+    });
+}
+
+#[test]
 fn break_16_34_the_last_attempt_records_its_success_and_dies_and_the_action_still_succeeds() {
     run(async |rig| {
         rig.reconfigure(|config| config.retry.attempts = 1);
