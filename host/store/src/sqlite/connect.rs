@@ -5,6 +5,7 @@ use std::path::Path;
 use countersign_domain::event::chain;
 use countersign_domain::id::Digest;
 use countersign_domain::time::Timestamp;
+use rusqlite::config::DbConfig;
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OpenFlags};
 
@@ -85,6 +86,13 @@ pub(crate) fn writer(options: &SqliteOptions) -> Result<(Connection, i64), Store
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(&options.path, flags).map_err(&opening)?;
+    // SQLite falls back to reading only, and says so at the first write.
+    if conn.is_readonly(rusqlite::MAIN_DB).map_err(&opening)? {
+        return Err(cannot(format!(
+            "the database {} may not be written; make the file and its folder writable for this user",
+            options.path.display()
+        )));
+    }
     conn.busy_timeout(options.busy_timeout).map_err(&opening)?;
     let mode: String =
         conn.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0)).map_err(&opening)?;
@@ -132,6 +140,9 @@ fn set(conn: &Connection, _options: &SqliteOptions) -> rusqlite::Result<()> {
     conn.pragma_update(None, "temp_store", "memory")?;
     // Negative: KiB.
     conn.pragma_update(None, "cache_size", -16_384)?;
+    // Otherwise a statement is planned anew whenever it is bound to other
+    // values, in case these would be better served by another index.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     conn.set_prepared_statement_cache_capacity(96);
     Ok(())
 }
