@@ -36,6 +36,7 @@ pub(super) struct Link {
     connection: Option<Connection<TokioIo<Wire>, Full<Bytes>>>,
     meter: Arc<Meter>,
     probe: TcpStream,
+    plain: bool,
 }
 
 /// What became of a request.
@@ -53,6 +54,7 @@ enum Failure {
 impl Link {
     /// Speaks HTTP over a fresh connection; says nothing yet.
     pub(super) async fn over(fresh: Fresh) -> Result<Link, NotSent> {
+        let plain = matches!(fresh.wire, Wire::Plain(_));
         let (sender, connection) = http1::Builder::new()
             .max_headers(MAX_HEADERS)
             .max_header_size(MAX_HEAD_BYTES)
@@ -62,7 +64,7 @@ impl Link {
             .handshake(TokioIo::new(fresh.wire))
             .await
             .map_err(|_| NotSent::Broken)?;
-        Ok(Link { sender, connection: Some(connection), meter: fresh.meter, probe: fresh.probe })
+        Ok(Link { sender, connection: Some(connection), meter: fresh.meter, probe: fresh.probe, plain })
     }
 
     /// Sends the request and reads its answer whole.
@@ -72,6 +74,9 @@ impl Link {
         limit: u64,
         pace: Pace,
     ) -> Outcome {
+        if self.is_over() {
+            return Outcome::NotSent(NotSent::Broken);
+        }
         self.meter.arm();
         let result = self.drive(request, limit, pace).await;
         if result.is_err() {
@@ -173,5 +178,15 @@ impl Link {
     /// kernel is asked: what the runtime knows may be a moment old.
     pub(super) fn is_quiet(&self) -> bool {
         matches!(self.probe.peek(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Whether the other side has ended the connection, or spoken unasked, while
+    /// the last look was taken. A request written now would be a doubt for
+    /// nothing. (In TLS, bytes are no sign: servers send session tickets.)
+    fn is_over(&self) -> bool {
+        match self.probe.peek(&mut [0]) {
+            Ok(bytes) => bytes == 0 || self.plain,
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
     }
 }

@@ -5,10 +5,10 @@
 //! ([`Transport`]). It claims nothing, records nothing, retries nothing, follows
 //! no redirect, and decides nothing about what an answer means.
 //!
-//! A send runs through the files in this order: [`headers`] (what the component
-//! set, checked), [`secrets`] (are they all there), [`connect`] (resolve, judge,
-//! connect, TLS), the caller's last look at its lease, [`exchange`] (write,
-//! read) over a [`wire`] that counts, [`answer`] (limits, redaction). [`pool`]
+//! A send runs through the files in this order: `headers` (what the component
+//! set, checked), `secrets` (are they all there), `connect` (resolve, judge,
+//! connect, TLS), the caller's last look at its lease, `exchange` (write,
+//! read) over a `wire` that counts, `answer` (limits, redaction). `pool`
 //! says when a connection serves twice.
 //!
 //! May not: read a proxy or a trust setting from the environment; show a secret

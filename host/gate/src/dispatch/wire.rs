@@ -192,3 +192,40 @@ impl AsyncWrite for Wire {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn p2_sent_is_what_the_kernel_took_after_arming() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut peer, _) = listener.accept().await.unwrap();
+        let meter = Arc::new(Meter::default());
+        let mut metered = Metered::new(tcp, meter.clone());
+
+        metered.write_all(b"handshake").await.unwrap();
+        assert!(!meter.anything_sent(), "that was not the request");
+        meter.arm();
+        assert!(!meter.anything_sent() && !meter.answer_began());
+        metered.write_all(b"G").await.unwrap();
+        assert!(meter.anything_sent());
+
+        peer.write_all(b"HTTP").await.unwrap();
+        metered.read_exact(&mut [0; 4]).await.unwrap();
+        assert!(meter.answer_began() && meter.read() == 4);
+        meter.interim();
+        assert!(!meter.answer_began(), "an interim answer is none");
+
+        meter.arm();
+        assert!(!meter.anything_sent(), "another request");
+        peer.set_zero_linger().unwrap();
+        drop(peer);
+        assert!(metered.write_all(b"GET").await.is_err());
+        assert!(!meter.anything_sent(), "a write that failed whole took nothing");
+    }
+}

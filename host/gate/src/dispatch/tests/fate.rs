@@ -96,6 +96,27 @@ async fn p1_the_last_look_is_taken_on_a_standing_connection_before_the_first_byt
 }
 
 #[tokio::test]
+async fn p2_a_connection_that_ends_during_the_last_look_is_not_sent() {
+    for reset in [false, true] {
+        let upstream = Upstream::start(move |mut peer| async move {
+            if reset {
+                peer.reset();
+            } else {
+                peer.io.shutdown().await.unwrap();
+            }
+        })
+        .await;
+        let sent = plain_sender()
+            .send(post(&upstream, IDEMPOTENT), || async {
+                upstream.ended(1).await;
+                true
+            })
+            .await;
+        assert_eq!((fate(&sent), why(&sent)), ("not sent", "the connection broke before the first byte"));
+    }
+}
+
+#[tokio::test]
 async fn p1_a_last_look_that_never_ends_sends_nothing() {
     let upstream = Upstream::answering(OK).await;
     let mut request = post(&upstream, IDEMPOTENT);
@@ -137,21 +158,25 @@ async fn b14_a_second_address_is_tried_when_the_first_is_dead() {
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_before_it_is_asked_is_not_believed() {
-    let upstream = Upstream::start(|mut peer| async move {
-        peer.io.write_all(OK).await.unwrap();
-        peer.read_to_end().await;
+async fn p2_a_server_that_speaks_before_it_is_asked_is_not_sent_to() {
+    let (spoken, speech) = tokio::sync::watch::channel(false);
+    let upstream = Upstream::start(move |mut peer| {
+        let spoken = spoken.clone();
+        async move {
+            peer.io.write_all(OK).await.unwrap();
+            spoken.send_replace(true);
+            peer.read_to_end().await;
+        }
     })
     .await;
-    // Made sure of: the unasked answer is here before the request is written.
     let sent = plain_sender()
         .send(post(&upstream, IDEMPOTENT), || async {
-            upstream.arrived(1).await;
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            true
+            speech.clone().wait_for(|spoken| *spoken).await.is_ok()
         })
         .await;
-    assert_ne!(fate(&sent), "answered", "{sent:?}");
+    assert_eq!((fate(&sent), why(&sent)), ("not sent", "the connection broke before the first byte"));
+    upstream.ended(1).await;
+    assert_eq!(upstream.seen.all_bytes(), 0);
 }
 
 #[tokio::test]

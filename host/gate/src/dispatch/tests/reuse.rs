@@ -1,6 +1,9 @@
 //! When a connection serves a second request, and whose.
 
+use std::future::Future;
+
 use tokio::io::AsyncWriteExt as _;
+use tokio::sync::watch;
 
 use super::rig::*;
 use crate::dispatch::DispatcherConfig;
@@ -43,58 +46,70 @@ async fn b13_a_write_that_could_not_be_repeated_never_rides_on_a_used_connection
     }
 }
 
+/// A server that answers, and does one thing more on each connection when it is
+/// told to, and not before.
+async fn afterwards<F, Fut>(more: F) -> (Upstream, watch::Sender<usize>, watch::Receiver<usize>)
+where
+    F: Fn(Peer) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Peer> + Send,
+{
+    let (tell, told) = watch::channel(0);
+    let (doing, done) = watch::channel(0);
+    let upstream = Upstream::start(move |mut peer| {
+        let (more, mut told, doing) = (more.clone(), told.clone(), doing.clone());
+        async move {
+            told.mark_unchanged();
+            peer.read_request().await;
+            peer.io.write_all(OK).await.unwrap();
+            told.changed().await.ok();
+            let mut peer = more(peer).await;
+            doing.send_modify(|count| *count += 1);
+            peer.read_to_end().await;
+        }
+    })
+    .await;
+    (upstream, tell, done)
+}
+
 #[tokio::test]
 async fn b13_a_second_answer_that_nobody_asked_for_answers_nobody() {
-    let unasked = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nEVIL";
-    for apart in [false, true] {
-        let upstream = Upstream::start(move |mut peer| async move {
-            while peer.read_request().await.is_some() {
-                if apart {
-                    peer.io.write_all(OK).await.ok();
-                    peer.io.write_all(unasked).await.ok();
-                } else {
-                    peer.io.write_all(&[OK, unasked].concat()).await.ok();
-                }
-            }
-        })
-        .await;
-        let sender = plain_sender();
-        for _ in 0..20 {
-            // The unasked answer may come after the look at the socket; then it
-            // is this tool's own provider that lies to it.
-            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-            assert_ne!(answer_or_empty(send(&sender, post(&upstream, IDEMPOTENT)).await), b"EVIL");
+    const UNASKED: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nEVIL";
+    let together = Upstream::answering(&[OK, UNASKED].concat()).await;
+    let (apart, tell, mut done) = afterwards(|mut peer| async move {
+        peer.io.write_all(UNASKED).await.unwrap();
+        peer
+    })
+    .await;
+    let sender = plain_sender();
+    for sends in 1..=20 {
+        for upstream in [&together, &apart] {
+            assert_eq!(answer(send(&sender, post(upstream, IDEMPOTENT)).await).body, b"ok");
+            assert_eq!(upstream.seen.connections(), sends);
         }
-        let mut other = post(&upstream, IDEMPOTENT);
+        tell.send_modify(|count| *count += 1);
+        done.wait_for(|count| *count == sends).await.unwrap();
+    }
+    for upstream in [&together, &apart] {
+        let mut other = post(upstream, IDEMPOTENT);
         other.tenant = "other".parse().unwrap();
-        assert_eq!(answer_or_empty(send(&sender, other).await), b"ok");
+        assert_eq!(answer(send(&sender, other).await).body, b"ok");
     }
 }
 
-fn answer_or_empty(sent: crate::dispatch::Dispatched) -> Vec<u8> {
-    if fate(&sent) == "answered" { answer(sent).body } else { Vec::new() }
-}
-
 #[tokio::test]
-async fn b13_a_connection_that_the_server_has_closed_costs_nothing() {
-    for reset in [false, true] {
-        let upstream = Upstream::start(move |mut peer| async move {
-            peer.read_request().await;
-            peer.io.write_all(OK).await.unwrap();
-            if reset {
-                peer.reset();
-            }
-        })
-        .await;
-        let sender = plain_sender();
-        for sends in 1..=100 {
-            let sent = send(&sender, post(&upstream, IDEMPOTENT)).await;
-            // A reset can overtake the answer; what is asserted is that the one
-            // after it is not the worse for it.
-            assert!(reset || fate(&sent) == "answered", "send {sends}: {sent:?}");
-            upstream.ended(sends).await;
-            assert_eq!(upstream.seen.connections(), sends, "each was sent on its own connection");
-        }
+async fn b13_a_connection_that_the_server_closes_while_it_waits_costs_nothing() {
+    let (upstream, tell, mut done) = afterwards(|mut peer| async move {
+        peer.io.shutdown().await.unwrap();
+        peer
+    })
+    .await;
+    let sender = plain_sender();
+    for sends in 1..=100 {
+        let sent = send(&sender, post(&upstream, IDEMPOTENT)).await;
+        assert_eq!(fate(&sent), "answered", "send {sends}: {sent:?}");
+        assert_eq!(upstream.seen.connections(), sends, "each was sent on its own connection");
+        tell.send_modify(|count| *count += 1);
+        done.wait_for(|count| *count == sends).await.unwrap();
     }
 }
 
