@@ -300,3 +300,21 @@ fn p9_what_runs_by_itself_is_run_once_it_is_approved_and_once() {
         assert_eq!(rig.provider.count("/refunds"), 1);
     });
 }
+
+#[test]
+fn p6_another_tenants_action_is_not_there() {
+    run(async |rig| {
+        rig.install("refund", &by_one(), refund()).await;
+        let id = rig.propose("refund", amount(5)).await.id;
+        let other = || "other".parse::<countersign_domain::id::TenantId>().unwrap();
+        let (host, ben) = (rig.host(), principal("ben"));
+        let approved =
+            host.run(async move |gate: Gate| gate.approve(&other(), id, &ben, None, None).await).await;
+        let ran = host.run(async move |gate: Gate| gate.execute(&other(), id, Duration::ZERO).await).await;
+        let ops = principal("ops");
+        let back = host.run(async move |gate: Gate| gate.cancel(&other(), id, &ops, "mine").await).await;
+        let nobody = host.run(async move |gate: Gate| gate.wait(&other(), id, Duration::ZERO).await).await;
+        assert_eq!([code(approved), code(ran), code(back), code(nobody)], ["not_found"; 4]);
+        assert_eq!(rig.row(id).await.state, State::AwaitingApproval);
+    });
+}

@@ -16,7 +16,10 @@ const CAUGHT_BY: &[(&str, &str)] = &[
     ("claim", "racing::p3_sixty_four_executes_at_once_make_one_request_and_get_the_same_bytes"),
     ("fingerprint", "proposing::p4_a_first_write_that_is_not_the_plan_is_not_sent_and_ends_action_changed"),
     ("fingerprint", "deciding::p4_an_approval_of_something_else_than_was_seen_is_refused"),
-    ("record", "proposing::p3_the_same_proposal_again_finds_the_same_action_and_its_result_and_sends_nothing"),
+    (
+        "record",
+        "proposing::p3_the_same_proposal_again_finds_the_same_action_and_its_result_and_sends_nothing",
+    ),
     ("send-before-claim", "windows::p1_a_claim_is_committed_before_the_first_byte_leaves"),
     ("record-ignores-state", "windows::p8_break_1_the_end_of_an_attempt_whose_lease_ran_out_is_not_written"),
     (

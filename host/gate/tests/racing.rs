@@ -81,7 +81,8 @@ fn an_execute_that_waits_for_a_place_is_told_so_and_runs_nothing() {
         rig.reconfigure(|config| config.concurrent_attempts = 1);
         rig.install("refund", &keyed(), refund()).await;
         rig.provider.next("/refunds", Do::Hold(Box::new(Do::Act)));
-        let (one, other) = (rig.propose("refund", amount(1)).await.id, rig.propose("refund", amount(2)).await.id);
+        let (one, other) =
+            (rig.propose("refund", amount(1)).await.id, rig.propose("refund", amount(2)).await.id);
         let first = rig.spawn_execute(one, LONG);
         rig.provider.holds(1).await;
         assert_eq!(code(rig.spawn_execute(other, Duration::ZERO).await.unwrap()), "unavailable");
@@ -134,7 +135,8 @@ fn p9_a_cancel_whose_worker_died_is_carried_out_by_the_reaper() {
         for (point, nth, state) in
             [(Point::AfterClaim, 1, State::Cancelled), (Point::BeforeWriteClaim, 2, State::FailedTerminal)]
         {
-            let id = rig.try_propose(proposal("two", json!({}), &format!("{point:?}"))).await.unwrap().action.id;
+            let id =
+                rig.try_propose(proposal("two", json!({}), &format!("{point:?}"))).await.unwrap().action.id;
             rig.host().stops.arm(Stop::At(point, nth));
             let _execution = rig.spawn_execute(id, LONG);
             rig.host().stops.reached().await;
@@ -230,7 +232,9 @@ fn every_step_fails(class: &'static str, fails: Fails) {
             let run = u32::try_from(n).unwrap();
             let id = rig.propose("two", amount(run)).await.id;
             store.arm(n, fails);
-            let _ = host.run(async move |gate: Gate| gate.execute(&tenant(), id, Duration::from_millis(1)).await).await;
+            let _ = host
+                .run(async move |gate: Gate| gate.execute(&tenant(), id, Duration::from_millis(1)).await)
+                .await;
             host.run(async move |gate: Gate| {
                 // Every attempt of this host is over once no place is taken.
                 while gate.running() > 0 {
@@ -252,9 +256,21 @@ fn every_step_fails(class: &'static str, fails: Fails) {
             }
             assert_eq!(action.state, State::Succeeded, "{class} {step} {fails:?}: {:?}", action.error);
             let acted = rig.provider.acted();
-            assert_eq!(acted.iter().filter(|one| one.body == run.to_string()).count(), 2, "{class} {step} {fails:?}");
+            assert_eq!(
+                acted.iter().filter(|one| one.body == run.to_string()).count(),
+                2,
+                "{class} {step} {fails:?}"
+            );
         }
-        let all = ["claim_action", "claim_write", "record_send", "record_settled", "claim_write", "record_send", "end_attempt"];
+        let all = [
+            "claim_action",
+            "claim_write",
+            "record_send",
+            "record_settled",
+            "claim_write",
+            "record_send",
+            "end_attempt",
+        ];
         assert_eq!(failed, all);
     });
 }
@@ -323,5 +339,117 @@ fn p2_break_33_a_late_in_flight_to_a_repeat_settles_nothing() {
         let action = rig.settle(id).await;
         assert_eq!(action.result.unwrap().as_str(), r#"{"refund":"re_1"}"#);
         assert_eq!(rig.provider.count("/refunds"), 1);
+    });
+}
+
+#[test]
+fn p2_the_same_action_offered_to_many_workers_is_claimed_once() {
+    run(async |rig| {
+        rig.install("refund", &keyed(), refund()).await;
+        let hosts: Vec<_> = (0..4).map(|_| rig.another_host()).collect();
+        for cents in 0..10 {
+            let mut asked = proposal("refund", amount(cents), &format!("k{cents}"));
+            asked.run_by_itself = true;
+            let id = rig.try_propose(asked).await.unwrap().action.id;
+            let looks =
+                hosts.iter().map(|host| host.run(async move |gate: Gate| gate.tend(false).await.unwrap()));
+            futures::future::join_all(looks).await;
+            rig.until(id, |action| action.state == State::Succeeded).await;
+            assert_eq!(rig.facts(id).await, ["proposed", "policy_allowed", "claimed", "succeeded"]);
+        }
+        assert_eq!(rig.provider.requests("/refunds").len(), 10);
+    });
+}
+
+#[test]
+fn p1_p2_a_write_claim_that_races_the_reaper_at_the_leases_last_instant_has_one_winner() {
+    run(async |rig| {
+        rig.install("refund", &unkeyed("manual"), refund()).await;
+        for (cents, before) in (0..).zip([TICK, Duration::ZERO].into_iter().cycle().take(12)) {
+            let id = rig.propose("refund", amount(cents)).await.id;
+            let host = rig.another_host();
+            host.stops.arm(Stop::At(Point::BeforeWriteClaim, 1));
+            let _execution = host.spawn(async move |gate: Gate| gate.execute(&tenant(), id, LONG).await);
+            host.stops.reached().await;
+            let lease = rig.row(id).await.lease_expires.unwrap();
+            rig.clock.advance(lease.since(rig.row(id).await.updated) - before);
+            host.stops.release();
+            rig.tend(false).await;
+            let action = rig.quiet(id).await;
+            // One tick before its end the lease is alive and the claim extends
+            // it; at its end it is over, whoever comes first.
+            let state = if before == TICK { State::Succeeded } else { State::FailedRetryable };
+            assert_eq!(action.state, state);
+            host.run(async move |gate: Gate| gate.drain().await).await;
+            assert_eq!(rig.settle(id).await.state, State::Succeeded);
+            assert_eq!(rig.provider.requests("/refunds").len(), usize::try_from(cents).unwrap() + 1);
+        }
+    });
+}
+
+#[test]
+fn a_heartbeat_keeps_the_lease_of_an_attempt_that_lives() {
+    run(async |rig| {
+        rig.config.lease.length = Duration::from_millis(60);
+        rig.install(
+            "reads",
+            &keyed().top("planning = \"none\"\n"),
+            Script::new(|fx| async move { done(fx.get("/slow").await.json()) }),
+        )
+        .await;
+        let store = Faulty::new(rig.store().clone());
+        let host = rig.host_over(store.clone());
+        let id = rig.propose("reads", json!({})).await.id;
+        rig.provider.next("/slow", Do::Hold(Box::new(Do::Act)));
+        let execution = host.spawn(async move |gate: Gate| gate.execute(&tenant(), id, LONG).await);
+        rig.provider.holds(1).await;
+        for _ in 0..3 {
+            let kept = store.heartbeat_that_finds_it(true);
+            rig.clock.advance(Duration::from_millis(50));
+            kept.await;
+            rig.tend(false).await;
+            assert_eq!(rig.row(id).await.state, State::Executing);
+        }
+        rig.provider.release();
+        assert_eq!(ended(execution.await.unwrap()).attempt.0, 1);
+    });
+}
+
+#[test]
+fn p4_a_row_that_somebody_edited_after_its_approval_runs_nothing() {
+    run(async |rig| {
+        rig.install("two", &keyed(), writes(2)).await;
+        let store = Faulty::new(rig.store().clone());
+        let host = rig.host_over(store.clone());
+        let edits: [fn(&mut countersign_domain::action::Action); 4] = [
+            |action| action.arguments = arguments(&json!({"amount": 10_000})),
+            |action| {
+                action.plan =
+                    arguments(&json!({"first_write": null, "may_follow": [], "stopped_early": false}))
+            },
+            |action| action.version = "9.9.9".into(),
+            |action| action.actor = principal("somebody"),
+        ];
+        for (n, edit) in edits.into_iter().enumerate() {
+            let id = rig.propose("two", json!({"n": n})).await.id;
+            store.tamper(edit);
+            let action =
+                ended(host.run(async move |gate: Gate| gate.execute(&tenant(), id, LONG).await).await);
+            assert_eq!((action.state, row_code(&action)), (State::Cancelled, "action_changed"), "edit {n}");
+        }
+        assert!(rig.provider.all_requests().is_empty());
+    });
+}
+
+#[test]
+fn a_component_that_cannot_be_loaded_costs_an_attempt_and_is_run_once_it_is_back() {
+    run(async |rig| {
+        rig.install("refund", &keyed(), refund()).await;
+        let id = rig.propose("refund", amount(5)).await.id;
+        rig.shelf.lose("refund", "1.0.0");
+        let action = rig.attempt(id).await;
+        assert_eq!((action.state, row_code(&action)), (State::FailedRetryable, "unavailable"));
+        rig.shelf.put("refund", "1.0.0", refund());
+        assert_eq!(rig.settle(id).await.state, State::Succeeded);
     });
 }

@@ -230,7 +230,8 @@ fn patient() -> Script {
 fn p2_break_26_try_later_repeats_the_unsuccessful_write_of_a_keyed_route_under_its_key() {
     run(async |rig| {
         for (name, fault) in [("did-not-act", Do::Say(503, &[])), ("acted", Do::ActThenSay(503))] {
-            let grant = GrantText::default().route("POST", "/**", "provider-idempotent", "on_5xx = \"answer\"");
+            let grant =
+                GrantText::default().route("POST", "/**", "provider-idempotent", "on_5xx = \"answer\"");
             rig.install(name, &grant, patient()).await;
             rig.provider.next("/pay", fault);
             let id = rig.propose(name, json!({})).await.id;
@@ -360,7 +361,8 @@ fn p2_an_own_retry_that_is_answered_in_flight_is_unknown_until_settled() {
 fn p2_an_own_retry_of_a_write_without_keys_is_refused_and_the_refusal_is_replayed() {
     run(async |rig| {
         for class in ["manual", "verifiable"] {
-            let grant = GrantText::default().route("POST", "/**", class, "on_5xx = \"answer\"\nunplanned = 5");
+            let grant =
+                GrantText::default().route("POST", "/**", class, "on_5xx = \"answer\"\nunplanned = 5");
             rig.install(class, &grant, retries_by_itself()).await;
             rig.provider.next("/pay", Do::ActThenSay(500));
             let before = rig.provider.requests("/pay").len();
@@ -397,10 +399,12 @@ fn p1_break_27_what_changes_between_action_claim_and_write_claim_sends_nothing()
         let long_lease = |rig: &mut Rig| rig.reconfigure(|config| config.lease.length = HOUR);
         long_lease(rig);
         // A plan's read is no write: it opens nothing (13).
-        let copies = || Script::new(|fx| async move {
-            let read = fx.get("/stock").await.json();
-            done(json!(fx.post("/orders", &read.to_string()).await.status()))
-        });
+        let copies = || {
+            Script::new(|fx| async move {
+                let read = fx.get("/stock").await.json();
+                done(json!(fx.post("/orders", &read.to_string()).await.status()))
+            })
+        };
         rig.install("copies", &keyed(), copies()).await;
         let changed = before_the_first_write(rig, "copies", async |rig| {
             rig.put_grant("copies", &keyed().limits("effects = 9")).await;
@@ -417,7 +421,8 @@ fn p1_break_27_what_changes_between_action_claim_and_write_claim_sends_nothing()
 fn p1_break_28_a_write_that_was_not_sent_is_not_claimed_again_once_its_approval_expired_or_policy_changed() {
     run(async |rig| {
         rig.install("refund", &keyed(), refund()).await;
-        let (late, changed) = (rig.propose("refund", amount(1)).await.id, rig.propose("refund", amount(2)).await.id);
+        let (late, changed) =
+            (rig.propose("refund", amount(1)).await.id, rig.propose("refund", amount(2)).await.id);
         rig.provider.go_down().await;
         for id in [late, changed] {
             assert_eq!(rig.attempt(id).await.state, State::FailedRetryable);

@@ -1,11 +1,14 @@
 //! What is known after a send, and what is done about it, by recovery class.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use countersign_domain::action::State;
 use countersign_domain::effect::EffectStatus;
 use countersign_gate::{Gate, GateError, Point};
 use serde_json::json;
+use tokio::sync::Notify;
 
 use crate::rig::*;
 
@@ -88,6 +91,22 @@ fn p9_actions_that_wait_for_a_person_do_not_stand_in_the_reapers_way() {
             rig.tend(false).await;
         }
         rig.until(id, |action| action.state == State::Succeeded).await;
+    });
+}
+
+#[test]
+fn p2_break_12_a_grant_that_changes_later_does_not_make_an_unknown_manual_write_repeatable() {
+    run(async |rig| {
+        rig.install("refund", &unkeyed("manual"), refund()).await;
+        rig.provider.next("/refunds", Do::LoseReply);
+        let id = rig.propose("refund", amount(5)).await.id;
+        assert_eq!(rig.attempt(id).await.state, State::OutcomeUnknown);
+        rig.put_grant("refund", &keyed()).await;
+        rig.crash_and_restart().await;
+        rig.clock.advance(HOUR);
+        rig.tend(false).await;
+        assert_eq!(rig.settle(id).await.state, State::OutcomeUnknown);
+        assert_eq!(rig.provider.requests("/refunds").len(), 1);
     });
 }
 
@@ -327,16 +346,16 @@ fn a_429_of_a_provider_without_keys_is_given_to_the_component_as_the_answer() {
     });
 }
 
-/// Asks for its write in a task of its own and traps while it runs.
-fn traps_while_sending() -> Script {
-    let runs = std::sync::atomic::AtomicU32::new(0);
+/// Asks for its write in a task of its own and traps, when told, while it runs.
+fn traps_while_sending(now: Arc<Notify>) -> Script {
+    let runs = AtomicU32::new(0);
     Script::new(move |fx| {
         // The first run is the plan.
-        let run = runs.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let (run, now) = (runs.fetch_add(1, Ordering::SeqCst), now.clone());
         async move {
             let sending = tokio::spawn(async move { fx.post("/refunds", "1").await });
             if run == 1 {
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                now.notified().await;
                 return trapped("unreachable executed");
             }
             done(json!(sending.await.unwrap().status()))
@@ -348,15 +367,17 @@ fn traps_while_sending() -> Script {
 fn p2_break_2_a_trap_while_the_send_runs_awaits_it_records_its_answer_and_the_action_ends_right() {
     run(async |rig| {
         for class in ["manual", "provider-idempotent"] {
-            rig.install(class, &of_class(class).top(""), traps_while_sending()).await;
+            let now = Arc::new(Notify::new());
+            rig.install(class, &of_class(class), traps_while_sending(now.clone())).await;
             rig.provider.next("/refunds", Do::Hold(Box::new(Do::Act)));
             let id = rig.propose(class, json!({})).await.id;
-            // Its plan asked for nothing but the write, and was stopped there.
-            let execution = rig.spawn_execute(id, LONG);
+            rig.host().stops.arm(Stop::At(Point::BeforeEnd, 1));
+            let _execution = rig.spawn_execute(id, Duration::ZERO);
             rig.provider.holds(1).await;
-            // The component is gone by then; the attempt is not over.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            assert_eq!(rig.row(id).await.state, State::Executing);
+            now.notify_one();
+            // The component is gone; its send is not over, nor is the attempt.
+            rig.host().stops.reached().await;
+            rig.host().stops.release();
             assert_eq!(rig.cancel(id).await.unwrap().state, State::Executing, "asked, not done");
             rig.provider.release();
             let action = rig.quiet(id).await;
@@ -367,9 +388,9 @@ fn p2_break_2_a_trap_while_the_send_runs_awaits_it_records_its_answer_and_the_ac
             assert_eq!((action.state, row_code(&action)), (State::FailedTerminal, "cancelled"));
             let message = action.error.unwrap().message;
             assert!(message.contains("effect 1: POST"), "its end names what stands: {message}");
-            drop(execution);
-            rig.doubles_allowed = true;
+            rig.crash_and_restart().await;
         }
+        rig.doubles_allowed = true;
         assert_eq!(rig.provider.count("/refunds"), 2, "one per action");
     });
 }
@@ -406,9 +427,11 @@ fn a_host_that_drains_finishes_its_send_records_it_and_takes_nothing_new() {
             .run(async move |gate: Gate| {
                 let mut draining = Box::pin(async move { gate.drain().await });
                 assert!(futures::poll!(&mut draining).is_pending(), "it waits for the send");
-                tokio::spawn(draining)
+                // Given back as the task that it is, not awaited here.
+                (tokio::spawn(draining),)
             })
-            .await;
+            .await
+            .0;
         // The caller of another is told at once, long before the send is over.
         assert_eq!(code(rig.spawn_execute(other, LONG).await.unwrap()), "unavailable");
         assert!(!draining.is_finished());

@@ -11,8 +11,8 @@ use countersign_domain::effect::{
 use countersign_domain::effect_log::EffectLog;
 use countersign_domain::grant::{On5xx, RecoveryClass};
 use countersign_domain::id::{
-    ActionId, AttemptId, AttemptNumber, ComponentDigest, Digest, EffectFingerprint, Fingerprint, GrantDigest, Intent,
-    Ordinal, SendNumber,
+    ActionId, AttemptId, AttemptNumber, ComponentDigest, Digest, EffectFingerprint, Fingerprint, GrantDigest,
+    Intent, Ordinal, SendNumber,
 };
 use countersign_domain::key::ActionKey;
 use countersign_domain::lease::SendFence;
@@ -122,8 +122,11 @@ fn effect(ordinal: u32, class: RecoveryClass, status: EffectStatus) -> EffectRec
         last_sent: Some(NOW.minus(Duration::from_secs(60))),
         may_have_arrived: status == EffectStatus::Unknown,
         unknown_since: (status == EffectStatus::Unknown).then_some(NOW),
-        answer: (status == EffectStatus::Succeeded)
-            .then(|| Answer { status: 200, headers: vec![], body: vec![] }),
+        answer: (status == EffectStatus::Succeeded).then(|| Answer {
+            status: 200,
+            headers: vec![],
+            body: vec![],
+        }),
         refusal: None,
         set_aside: false,
         evidence: None,
@@ -166,77 +169,198 @@ fn todo(change: impl FnOnce(&mut Due, &mut bool), state: State) -> String {
 #[test]
 fn p9_the_reaper_does_to_each_row_what_its_columns_call_for() {
     use State::*;
-    let table: Vec<(&str, State, fn(&mut Due, &mut bool), &str)> = vec![
+    type Change = fn(&mut Due, &mut bool);
+    let table: Vec<(&str, State, Change, &str)> = vec![
         ("nothing is due", AwaitingApproval, |_, _| {}, "waits"),
-        ("nobody decided", AwaitingApproval, |due, _| due.action.approval_expires = NOW, "expired -> expired if expired, approval_expired"),
+        (
+            "nobody decided",
+            AwaitingApproval,
+            |due, _| due.action.approval_expires = NOW,
+            "expired -> expired if expired, approval_expired",
+        ),
         ("its caller runs it", Approved, |_, _| {}, "waits"),
         ("workers run it", Approved, |due, _| due.action.run_by_itself = true, "run"),
-        ("nobody ran it", Approved, |due, _| due.action.approval_expires = NOW, "expired -> expired if expired, approval_expired"),
-        ("expired goes before running", Approved, |due, _| {
-            due.action.run_by_itself = true;
-            due.action.approval_expires = NOW;
-        }, "expired -> expired if expired, approval_expired"),
-        ("policy changed", Approved, |due, _| {
-            due.action.run_by_itself = true;
-            due.policy_epoch = 4;
-        }, "changed -> cancelled, action_changed"),
+        (
+            "nobody ran it",
+            Approved,
+            |due, _| due.action.approval_expires = NOW,
+            "expired -> expired if expired, approval_expired",
+        ),
+        (
+            "expired goes before running",
+            Approved,
+            |due, _| {
+                due.action.run_by_itself = true;
+                due.action.approval_expires = NOW;
+            },
+            "expired -> expired if expired, approval_expired",
+        ),
+        (
+            "policy changed",
+            Approved,
+            |due, _| {
+                due.action.run_by_itself = true;
+                due.policy_epoch = 4;
+            },
+            "changed -> cancelled, action_changed",
+        ),
         ("its lease lives", Executing, |_, _| {}, "waits"),
-        ("its lease ran out", Executing, |due, _| due.action.lease_expires = Some(NOW), "worker_lost -> failed_retryable if the lease is over, worker_lost"),
-        ("its host started anew", Executing, |_, opening| *opening = true, "worker_lost -> failed_retryable, worker_lost"),
-        ("… with a write that stands", Executing, |due, opening| {
-            *opening = true;
-            due.action.standing_writes = 1;
-        }, "worker_lost -> failed_retryable, worker_lost"),
-        ("… in the middle of a send", Executing, |due, _| {
-            due.action.lease_expires = Some(NOW);
-            due.action.in_flight = Some(Ordinal(1));
-            due.action.standing_writes = 1;
-        }, "outcome_lost -> outcome_unknown if the lease is over, execution_in_doubt"),
-        ("… in the middle of finding out (6)", Executing, |due, _| {
-            due.action.lease_expires = Some(NOW);
-            due.action.unknown_effects = 1;
-            due.action.standing_writes = 1;
-        }, "outcome_lost -> outcome_unknown if the lease is over, execution_in_doubt"),
+        (
+            "its lease ran out",
+            Executing,
+            |due, _| due.action.lease_expires = Some(NOW),
+            "worker_lost -> failed_retryable if the lease is over, worker_lost",
+        ),
+        (
+            "its host started anew",
+            Executing,
+            |_, opening| *opening = true,
+            "worker_lost -> failed_retryable, worker_lost",
+        ),
+        (
+            "… with a write that stands",
+            Executing,
+            |due, opening| {
+                *opening = true;
+                due.action.standing_writes = 1;
+            },
+            "worker_lost -> failed_retryable, worker_lost",
+        ),
+        (
+            "… in the middle of a send",
+            Executing,
+            |due, _| {
+                due.action.lease_expires = Some(NOW);
+                due.action.in_flight = Some(Ordinal(1));
+                due.action.standing_writes = 1;
+            },
+            "outcome_lost -> outcome_unknown if the lease is over, execution_in_doubt",
+        ),
+        (
+            "… in the middle of finding out (6)",
+            Executing,
+            |due, _| {
+                due.action.lease_expires = Some(NOW);
+                due.action.unknown_effects = 1;
+                due.action.standing_writes = 1;
+            },
+            "outcome_lost -> outcome_unknown if the lease is over, execution_in_doubt",
+        ),
         ("it is due", FailedRetryable, |_, _| {}, "run"),
         ("it rests", FailedRetryable, |due, _| due.action.next_attempt = Some(NOW.plus(TICK)), "waits"),
-        ("a cancel was asked", FailedRetryable, |due, _| due.action.cancel_requested = Some("no".into()), "cancelled -> cancelled, cancelled"),
-        ("… over a write (5)", FailedRetryable, |due, _| {
-            due.action.cancel_requested = Some("no".into());
-            due.action.standing_writes = 1;
-        }, "cancelled -> failed_terminal, cancelled"),
-        ("its approval ran out", FailedRetryable, |due, _| due.action.approval_expires = NOW, "expired -> expired if expired, approval_expired"),
-        ("… after a write", FailedRetryable, |due, _| {
-            due.action.approval_expires = NOW;
-            due.action.standing_writes = 1;
-        }, "run"),
-        ("policy changed", FailedRetryable, |due, _| due.policy_epoch = 4, "changed -> cancelled, action_changed"),
-        ("… after a write", FailedRetryable, |due, _| {
-            due.policy_epoch = 4;
-            due.action.standing_writes = 1;
-        }, "run"),
-        ("its attempts are spent (18)", FailedRetryable, |due, _| due.action.attempts_left = 0, "retries_exhausted -> failed_terminal, retries_exhausted"),
+        (
+            "a cancel was asked",
+            FailedRetryable,
+            |due, _| due.action.cancel_requested = Some("no".into()),
+            "cancelled -> cancelled, cancelled",
+        ),
+        (
+            "… over a write (5)",
+            FailedRetryable,
+            |due, _| {
+                due.action.cancel_requested = Some("no".into());
+                due.action.standing_writes = 1;
+            },
+            "cancelled -> failed_terminal, cancelled",
+        ),
+        (
+            "its approval ran out",
+            FailedRetryable,
+            |due, _| due.action.approval_expires = NOW,
+            "expired -> expired if expired, approval_expired",
+        ),
+        (
+            "… after a write",
+            FailedRetryable,
+            |due, _| {
+                due.action.approval_expires = NOW;
+                due.action.standing_writes = 1;
+            },
+            "run",
+        ),
+        (
+            "policy changed",
+            FailedRetryable,
+            |due, _| due.policy_epoch = 4,
+            "changed -> cancelled, action_changed",
+        ),
+        (
+            "… after a write",
+            FailedRetryable,
+            |due, _| {
+                due.policy_epoch = 4;
+                due.action.standing_writes = 1;
+            },
+            "run",
+        ),
+        (
+            "its attempts are spent (18)",
+            FailedRetryable,
+            |due, _| due.action.attempts_left = 0,
+            "retries_exhausted -> failed_terminal, retries_exhausted",
+        ),
         ("the provider knows the key", OutcomeUnknown, |_, _| {}, "repeat"),
         ("it rests", OutcomeUnknown, |due, _| due.action.next_attempt = Some(NOW.plus(TICK)), "waits"),
-        ("its window is over (4)", OutcomeUnknown, |due, _| due.unknown[0].first_sent = Some(NOW.minus(HOUR)), "left to a person"),
-        ("… one tick before", OutcomeUnknown, |due, _| due.unknown[0].first_sent = Some(NOW.minus(HOUR).plus(TICK)), "repeat"),
-        ("nobody knows a key", OutcomeUnknown, |due, _| due.unknown[0].terms.class = RecoveryClass::Manual, "left to a person"),
-        ("one of two is manual", OutcomeUnknown, |due, _| {
-            due.unknown.push(effect(2, RecoveryClass::Manual, EffectStatus::Unknown));
-            due.action.unknown_effects = 2;
-        }, "left to a person"),
-        ("a cancel was asked", OutcomeUnknown, |due, _| due.action.cancel_requested = Some("no".into()), "left to a person"),
-        ("it diverged (7)", OutcomeUnknown, |due, _| {
-            due.action.error = Some(ActionError { code: "replay_diverged".into(), message: "x".into() });
-        }, "left to a person"),
+        (
+            "its window is over (4)",
+            OutcomeUnknown,
+            |due, _| due.unknown[0].first_sent = Some(NOW.minus(HOUR)),
+            "left to a person",
+        ),
+        (
+            "… one tick before",
+            OutcomeUnknown,
+            |due, _| due.unknown[0].first_sent = Some(NOW.minus(HOUR).plus(TICK)),
+            "repeat",
+        ),
+        (
+            "nobody knows a key",
+            OutcomeUnknown,
+            |due, _| due.unknown[0].terms.class = RecoveryClass::Manual,
+            "left to a person",
+        ),
+        (
+            "one of two is manual",
+            OutcomeUnknown,
+            |due, _| {
+                due.unknown.push(effect(2, RecoveryClass::Manual, EffectStatus::Unknown));
+                due.action.unknown_effects = 2;
+            },
+            "left to a person",
+        ),
+        (
+            "a cancel was asked",
+            OutcomeUnknown,
+            |due, _| due.action.cancel_requested = Some("no".into()),
+            "left to a person",
+        ),
+        (
+            "it diverged (7)",
+            OutcomeUnknown,
+            |due, _| {
+                due.action.error = Some(ActionError { code: "replay_diverged".into(), message: "x".into() });
+            },
+            "left to a person",
+        ),
         ("its repeats are spent (17)", OutcomeUnknown, |due, _| due.action.repeats_left = 0, "waits"),
-        ("it was left to a person", OutcomeUnknown, |due, _| {
-            due.unknown[0].terms.class = RecoveryClass::Manual;
-            due.action.next_attempt = None;
-        }, "waits"),
-        ("it ended", Succeeded, |due, opening| {
-            *opening = true;
-            due.action.approval_expires = NOW;
-        }, "waits"),
+        (
+            "it was left to a person",
+            OutcomeUnknown,
+            |due, _| {
+                due.unknown[0].terms.class = RecoveryClass::Manual;
+                due.action.next_attempt = None;
+            },
+            "waits",
+        ),
+        (
+            "it ended",
+            Succeeded,
+            |due, opening| {
+                *opening = true;
+                due.action.approval_expires = NOW;
+            },
+            "waits",
+        ),
         ("it ended", FailedTerminal, |due, _| due.action.cancel_requested = Some("no".into()), "waits"),
     ];
     for (what, state, change, expected) in table {
@@ -310,7 +434,8 @@ fn end(with: With, stop: Option<Stop>, ended: Ended, cancel: Option<&str>) -> St
 
 #[test]
 fn break_2_6_nothing_but_outcome_lost_ends_an_attempt_over_an_open_effect() {
-    let ends: Vec<(Option<fn() -> Stop>, Ended)> = vec![
+    type Stopped = Option<fn() -> Stop>;
+    let ends: Vec<(Stopped, Ended)> = vec![
         (None, Ended::Returned(json_text(json!(1)))),
         (None, Ended::Failed(ToolFailure::Refused("no".into()))),
         (None, Ended::Failed(ToolFailure::TryLater { reason: "busy".into(), after: None })),
@@ -350,10 +475,19 @@ fn how_an_attempt_ends_with_nothing_open() {
         (end(Nothing, None, returned(), None), "succeeded"),
         (end(AWrite, None, returned(), None), "succeeded"),
         (end(AWrite, None, returned(), Some("too late to cancel")), "succeeded"),
-        (end(Nothing, None, Ended::Failed(ToolFailure::Refused("no".into())), None), "failed_terminal tool_refused"),
-        (end(AWrite, None, Ended::Failed(ToolFailure::Broken("no".into())), None), "failed_terminal tool_broken"),
+        (
+            end(Nothing, None, Ended::Failed(ToolFailure::Refused("no".into())), None),
+            "failed_terminal tool_refused",
+        ),
+        (
+            end(AWrite, None, Ended::Failed(ToolFailure::Broken("no".into())), None),
+            "failed_terminal tool_broken",
+        ),
         (end(AWrite, None, later(), None), "failed_retryable tool_try_later"),
-        (end(AWrite, None, Ended::Trapped { why: "x".into(), limit: None }, None), "failed_retryable tool_trapped"),
+        (
+            end(AWrite, None, Ended::Trapped { why: "x".into(), limit: None }, None),
+            "failed_retryable tool_trapped",
+        ),
         (end(Nothing, None, Ended::Unavailable("full".into()), None), "failed_retryable unavailable"),
         (end(Nothing, diverged(), Ended::Stopped, None), "cancelled replay_diverged"),
         (end(AWrite, diverged(), Ended::Stopped, None), "failed_terminal replay_diverged"),
@@ -361,9 +495,17 @@ fn how_an_attempt_ends_with_nothing_open() {
         (end(Nothing, Some(Stop::Halted), Ended::Stopped, None), "says nothing"),
         (end(Nothing, Some(Stop::Halted), Ended::Stopped, Some("no")), "cancelled cancelled"),
         (end(AWrite, Some(Stop::Halted), Ended::Stopped, Some("no")), "failed_terminal cancelled"),
-        (end(AWrite, Some(Stop::TooManyEffects(1)), Ended::Stopped, None), "failed_terminal too_many_effects"),
         (
-            end(With::ASend, Some(Stop::RecordFailed { fence: fence(), why: "full".into() }), Ended::Stopped, None),
+            end(AWrite, Some(Stop::TooManyEffects(1)), Ended::Stopped, None),
+            "failed_terminal too_many_effects",
+        ),
+        (
+            end(
+                With::ASend,
+                Some(Stop::RecordFailed { fence: fence(), why: "full".into() }),
+                Ended::Stopped,
+                None,
+            ),
             "outcome_unknown execution_in_doubt",
         ),
         (
@@ -394,7 +536,10 @@ fn a_refused_claim_ends_as_the_row_that_refused_it_calls_for() {
     assert_eq!(refused(AWrite, |row| row.cancel_requested = Some("no".into())), "failed_terminal cancelled");
     assert_eq!(refused(AWrite, |row| row.execution_deadline = NOW), "failed_terminal deadline_passed");
     assert_eq!(refused(AnUnknown, |row| row.execution_deadline = NOW), "outcome_unknown execution_in_doubt");
-    assert_eq!(refused(AnUnknown, |row| row.cancel_requested = Some("no".into())), "outcome_unknown execution_in_doubt");
+    assert_eq!(
+        refused(AnUnknown, |row| row.cancel_requested = Some("no".into())),
+        "outcome_unknown execution_in_doubt"
+    );
     // Somebody else's row by now: there is nothing to say.
     assert_eq!(refused(AWrite, |row| row.attempt_id = Some(AttemptId(uuid(8)))), "says nothing");
     assert_eq!(refused(AWrite, |row| row.state = State::OutcomeUnknown), "says nothing");

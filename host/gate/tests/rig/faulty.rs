@@ -10,7 +10,9 @@ use async_trait::async_trait;
 use countersign_domain::action::Action;
 use countersign_domain::effect::EffectRecord;
 use countersign_domain::event::Event;
-use countersign_domain::id::{ActionId, AttemptId, ComponentDigest, GrantDigest, Principal, TenantId, ToolName};
+use countersign_domain::id::{
+    ActionId, AttemptId, ComponentDigest, GrantDigest, Principal, TenantId, ToolName,
+};
 use countersign_domain::lease::LeaseTerms;
 use countersign_domain::time::Timestamp;
 use countersign_domain::tool::InstalledTool;
@@ -36,6 +38,8 @@ pub struct Faulty {
     /// What failed, by name.
     failed: Mutex<Option<&'static str>>,
     deaf: AtomicBool,
+    /// Somebody edits rows in the database: done to every row that is claimed.
+    tamper: Mutex<Option<fn(&mut Action)>>,
     /// Counts heartbeats: those that found the attempt alive, and the others.
     beats: watch::Sender<(usize, usize)>,
 }
@@ -48,6 +52,7 @@ impl Faulty {
             fault: Mutex::default(),
             failed: Mutex::default(),
             deaf: AtomicBool::new(false),
+            tamper: Mutex::default(),
             beats: watch::Sender::new((0, 0)),
         })
     }
@@ -55,6 +60,11 @@ impl Faulty {
     /// Whoever subscribes from now on hears nothing.
     pub fn go_deaf(&self) {
         self.deaf.store(true, Ordering::SeqCst);
+    }
+
+    /// What every action looks like from now on when it is claimed.
+    pub fn tamper(&self, how: fn(&mut Action)) {
+        *self.tamper.lock().unwrap() = Some(how);
     }
 
     /// Something that waits for the next heartbeat, from this call on, which
@@ -122,7 +132,12 @@ impl Ledger for Faulty {
     async fn transition(&self, transition: Transition) -> Result<Step<Action>, StoreError> {
         self.step("transition", self.inner.transition(transition)).await
     }
-    async fn request_cancel(&self, tenant: &TenantId, id: ActionId, why: &str) -> Result<Step<Action>, StoreError> {
+    async fn request_cancel(
+        &self,
+        tenant: &TenantId,
+        id: ActionId,
+        why: &str,
+    ) -> Result<Step<Action>, StoreError> {
         self.step("request_cancel", self.inner.request_cancel(tenant, id, why)).await
     }
     async fn postpone(
@@ -135,7 +150,11 @@ impl Ledger for Faulty {
         self.step("postpone", self.inner.postpone(tenant, id, expected, after)).await
     }
     async fn claim_action(&self, claim: ClaimAction) -> Result<Step<ClaimedAction>, StoreError> {
-        self.step("claim_action", self.inner.claim_action(claim)).await
+        let mut claimed = self.step("claim_action", self.inner.claim_action(claim)).await?;
+        if let (Step::Made(claimed), Some(tamper)) = (&mut claimed, *self.tamper.lock().unwrap()) {
+            tamper(&mut claimed.action);
+        }
+        Ok(claimed)
     }
     async fn heartbeat(
         &self,
@@ -179,7 +198,12 @@ impl Ledger for Faulty {
     async fn actions(&self, tenant: &TenantId, list: ListActions) -> Result<Vec<Action>, StoreError> {
         self.inner.actions(tenant, list).await
     }
-    async fn effects(&self, tenant: &TenantId, id: ActionId, history: bool) -> Result<Vec<EffectRecord>, StoreError> {
+    async fn effects(
+        &self,
+        tenant: &TenantId,
+        id: ActionId,
+        history: bool,
+    ) -> Result<Vec<EffectRecord>, StoreError> {
         self.inner.effects(tenant, id, history).await
     }
     async fn log(&self, tenant: &TenantId, id: ActionId) -> Result<Vec<String>, StoreError> {
@@ -228,7 +252,11 @@ impl Registry for Faulty {
     async fn tools(&self, tenant: &TenantId) -> Result<Vec<InstalledTool>, StoreError> {
         self.inner.tools(tenant).await
     }
-    async fn component(&self, tenant: &TenantId, digest: ComponentDigest) -> Result<Option<Vec<u8>>, StoreError> {
+    async fn component(
+        &self,
+        tenant: &TenantId,
+        digest: ComponentDigest,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
         self.inner.component(tenant, digest).await
     }
     async fn grant(&self, tenant: &TenantId, digest: GrantDigest) -> Result<Option<String>, StoreError> {

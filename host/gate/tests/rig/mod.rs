@@ -28,7 +28,7 @@ use countersign_gate::resolve::{Resolution, Word};
 use countersign_gate::{Gate, GateConfig, GateError};
 use countersign_store::sqlite::{ManualClock, SqliteOptions, SqliteStore};
 use countersign_store::steps::ListActions;
-use countersign_store::{Ledger as _, Registry as _, Store};
+use countersign_store::{Ledger as _, Store};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -51,7 +51,7 @@ pub struct Rig {
     pub config: GateConfig,
     /// The provider may be seen to have done the same twice.
     pub doubles_allowed: bool,
-    shelf: Arc<Shelf>,
+    pub shelf: Arc<Shelf>,
     folder: tempfile::TempDir,
     store: Option<SqliteStore>,
     host: Option<Host>,

@@ -178,6 +178,12 @@ impl Shelf {
         Arc::from(bytes)
     }
 
+    /// Takes a script away, as a disk that fails does.
+    pub fn lose(&self, name: &str, version: &str) {
+        let digest = ComponentDigest(Digest::of(format!("{name} {version}").as_bytes()));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&digest);
+    }
+
     fn get(&self, digest: ComponentDigest) -> Option<(String, Script)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned()
     }
