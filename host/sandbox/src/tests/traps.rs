@@ -102,7 +102,7 @@ async fn a06_endless_loops_end_wherever_they_are() {
         let started = Instant::now();
         let (why, limit) = trapped(execute(&wat, quick()).await);
         assert_eq!(limit, Some("cpu"), "{place}: {why}");
-        assert!(started.elapsed() < Duration::from_secs(10), "{place}: {:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(30), "{place}: {:?}", started.elapsed());
     }
 }
 
@@ -212,5 +212,5 @@ async fn a07_a_sleep_without_end_ends_at_once() {
         (func (export "run") (canon lift (core func $i "run"))))"#;
     let started = Instant::now();
     execute(wat, LIMITS).await.unwrap();
-    assert!(started.elapsed() < Duration::from_secs(10));
+    assert!(started.elapsed() < Duration::from_secs(30));
 }

@@ -1,0 +1,103 @@
+//! What a call costs that shares nothing with the one before: store, limits,
+//! instance, call, teardown, and for `refund` one effect through a gate that
+//! answers at once.
+//!
+//! `cargo bench -p countersign-sandbox --bench fresh_call` prints microseconds
+//! and the resident memory of the process.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use countersign_domain::canonical::CanonicalJson;
+use countersign_domain::effect::{Answer, Effect, Passage};
+use countersign_domain::id::{ActionId, ComponentDigest, Digest};
+use countersign_domain::run::{Call, Ended, RunContext, RunLimits};
+use countersign_domain::time::Timestamp;
+use countersign_sandbox::{EffectGate, Sandbox, SandboxConfig};
+
+const CALLS: usize = 20_000;
+
+struct AtOnce;
+
+#[async_trait]
+impl EffectGate for AtOnce {
+    async fn submit(&self, _: Effect) -> Passage {
+        let body = br#"{"id":"re_1","status":"succeeded","amount":1250,"currency":"eur"}"#.to_vec();
+        let answer = Answer { status: 200, headers: Vec::new(), body };
+        Passage::Answered { answer, at: Timestamp::from_micros(1_790_000_000_000_000) }
+    }
+}
+
+fn call(component: ComponentDigest, arguments: &str) -> Call {
+    Call {
+        component,
+        arguments: CanonicalJson::parse(arguments, Default::default()).expect("arguments are JSON"),
+        context: RunContext {
+            tenant: "bench".parse().expect("a tenant"),
+            action: "0b5ae1f2-6c3d-8e4f-9a0b-1c2d3e4f5a6b".parse::<ActionId>().expect("an id"),
+            run: None,
+            step: None,
+            actor: "bench".parse().expect("a principal"),
+            started: Timestamp::from_micros(1_790_000_000_000_000),
+            seed: [7; 32],
+        },
+        limits: RunLimits {
+            memory: 64 << 20,
+            cpu: Duration::from_secs(5),
+            wall: Duration::from_secs(60),
+            result: 256 << 10,
+            log: 64 << 10,
+            request_body: 1 << 20,
+        },
+        forbidden_headers: Arc::default(),
+    }
+}
+
+fn resident_mib() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: f64 = status.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0.0);
+    pages * 4_096.0 / f64::from(1 << 20)
+}
+
+#[tokio::main]
+async fn main() {
+    let sandbox = Sandbox::new(SandboxConfig::default()).expect("the engine starts");
+    println!("resident with the engine started: {:.0} MiB", resident_mib());
+    let cases = [
+        ("probe", r#"{"mode":"no-effect"}"#),
+        ("refund", r#"{"amount":1250,"currency":"eur","payment_intent":"pi_1"}"#),
+    ];
+    for (name, arguments) in cases {
+        let path = format!("{}/../../guest-examples/prebuilt/{name}.wasm", env!("CARGO_MANIFEST_DIR"));
+        let bytes: Arc<[u8]> = std::fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}")).into();
+        let digest = ComponentDigest(Digest::of(&bytes));
+        sandbox.load(digest, bytes).await.expect("the component loads");
+        let call = call(digest, arguments);
+        let gate = Arc::new(AtOnce);
+        let (sandbox, calls) = (sandbox.clone(), CALLS);
+        // On a worker of the runtime, as in the host.
+        let mut times = tokio::spawn(async move {
+            let mut times = Vec::with_capacity(calls);
+            for _ in 0..calls {
+                let (call, gate) = (call.clone(), gate.clone());
+                let started = Instant::now();
+                let report = sandbox.invoke(call, gate).await;
+                times.push(started.elapsed());
+                assert!(matches!(report.ended, Ended::Returned(_)), "{report:?}");
+            }
+            times
+        })
+        .await
+        .expect("the calls run");
+        times.sort();
+        let at = |share: usize| times[times.len() * share / 1_000].as_secs_f64() * 1e6;
+        println!(
+            "{name:8} p50 {:6.1} µs   p99 {:6.1} µs   p99.9 {:6.1} µs   resident {:.0} MiB",
+            at(500),
+            at(990),
+            at(999),
+            resident_mib()
+        );
+    }
+}
