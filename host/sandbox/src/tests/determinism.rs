@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use countersign_domain::effect::OutboundRequest;
 use serde_json::{Value, json};
 
-use super::rig::{Gate, STARTED, answered, invoke, mode, probe, returned, sandbox};
+use super::rig::{Gate, STARTED, invoke, mode, probe, returned, sandbox};
 
 async fn requests(arguments: Value, seed: u8, gate: Arc<Gate>) -> Vec<OutboundRequest> {
     let mut call = probe(arguments);
@@ -56,27 +56,13 @@ async fn the_clock_starts_with_the_action_and_moves_with_each_reading() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_moves_the_clock_to_its_record() {
-    let gate = Gate::new(|n, _| answered(n, 200, "ok"));
-    let first = requests(mode("random-body"), 1, gate).await;
-    let body: Value = serde_json::from_slice(&first[0].body).unwrap();
-    assert_eq!(body["clock"]["seconds"], STARTED.as_micros() / 1_000_000);
-
-    // Sleep two seconds, then one effect recorded one second after the start: the
-    // clock does not go back.
-    let result =
-        returned(&invoke(probe(json!({ "mode": "sleep", "ns": 2_000_000_000u64 })), &Gate::yes()).await);
-    let passed = result["passed_ns"].as_u64().unwrap();
-    assert!((2_000_000_000..2_000_010_000).contains(&passed), "{passed}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a07_a_sleep_takes_no_real_time_however_long_it_is() {
     sandbox().await;
     for ns in [0u64, 1, 1_000_000_000, 3_600_000_000_000, 9_007_199_254_000_000] {
         let started = Instant::now();
         let report = invoke(probe(json!({ "mode": "sleep", "ns": ns })), &Gate::yes()).await;
-        assert!(returned(&report)["passed_ns"].as_u64().unwrap() >= ns);
+        let passed = returned(&report)["passed_ns"].as_u64().unwrap();
+        assert!((ns..ns + 10_000).contains(&passed), "{ns}: {passed}");
         assert!(started.elapsed() < Duration::from_secs(30), "{ns}");
     }
 }

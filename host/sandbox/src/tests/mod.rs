@@ -3,6 +3,7 @@
 mod cache;
 mod determinism;
 mod effects;
+mod exchange;
 mod inspection;
 mod limits;
 mod reconciling;
