@@ -176,7 +176,7 @@ fn a_provider_that_is_away_while_planning_makes_no_row_and_may_be_tried_again() 
         rig.provider.go_down().await;
         let error = rig.try_propose(proposal("copies", json!({}), "k")).await.unwrap_err();
         assert_eq!((error.code(), error.retryable()), ("planning_failed", true));
-        rig.provider.come_back().await;
+        rig.provider.come_back();
         assert!(!rig.try_propose(proposal("copies", json!({}), "k")).await.unwrap().replayed);
     });
 }

@@ -427,7 +427,7 @@ fn p1_break_28_a_write_that_was_not_sent_is_not_claimed_again_once_its_approval_
         for id in [late, changed] {
             assert_eq!(rig.attempt(id).await.state, State::FailedRetryable);
         }
-        rig.provider.come_back().await;
+        rig.provider.come_back();
         // Claimed again inside, and the write's claim comes too late.
         let row = rig.row(late).await;
         rig.clock.advance(row.approval_expires.since(row.updated) - Duration::from_secs(1));

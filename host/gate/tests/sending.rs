@@ -155,7 +155,7 @@ fn p2_break_10_a_repeat_that_could_not_be_sent_stays_unknown() {
         rig.tend(false).await;
         let action = rig.until(id, |action| action.attempt.0 == 2 && action.state != State::Executing).await;
         assert_eq!(action.state, State::OutcomeUnknown);
-        rig.provider.come_back().await;
+        rig.provider.come_back();
         assert_eq!(rig.settle(id).await.state, State::Succeeded);
         assert_eq!(rig.provider.count("/refunds"), 1);
     });
@@ -271,7 +271,7 @@ fn nothing_was_sent_to_a_provider_that_is_away_and_the_same_key_goes_out_later()
             assert_eq!((action.state, row_code(&action)), (State::FailedRetryable, "not_sent"));
             let before = &rig.effects(id).await[0];
             assert_eq!((before.status, before.first_sent), (EffectStatus::Failed, None));
-            rig.provider.come_back().await;
+            rig.provider.come_back();
             let action = rig.settle(id).await;
             assert_eq!(action.state, State::Succeeded, "{:?}", action.error);
             let after = &rig.effects(id).await[0];
@@ -453,7 +453,7 @@ fn p9_a_read_that_cannot_be_made_costs_an_attempt_and_is_made_later() {
         let id = rig.propose("reads", json!({})).await.id;
         rig.provider.go_down().await;
         assert_eq!(rig.attempt(id).await.state, State::FailedRetryable);
-        rig.provider.come_back().await;
+        rig.provider.come_back();
         let action = rig.settle(id).await;
         assert_eq!(action.result.unwrap().as_str(), r#"{"asked":1}"#);
     });

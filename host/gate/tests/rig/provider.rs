@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -68,19 +68,23 @@ pub struct Provider {
     pub address: SocketAddr,
     shared: Arc<Shared>,
     serving: JoinHandle<()>,
+    /// Bound and never listening: while the provider is down, nobody else gets
+    /// its port, and connections to it are refused.
+    _reserved: TcpSocket,
 }
 
 impl Provider {
     pub async fn start() -> Provider {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let reserved = bound(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let address = reserved.local_addr().unwrap();
+        let listener = bound(address).listen(1024).unwrap();
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             held: watch::Sender::new(0),
             released: watch::Sender::new(0),
         });
         let serving = tokio::spawn(serve(listener, shared.clone()));
-        Provider { address, shared, serving }
+        Provider { address, shared, serving, _reserved: reserved }
     }
 
     pub fn port(&self) -> u16 {
@@ -109,8 +113,8 @@ impl Provider {
     }
 
     /// Listens again where it listened before.
-    pub async fn come_back(&mut self) {
-        let listener = TcpListener::bind(self.address).await.unwrap();
+    pub fn come_back(&mut self) {
+        let listener = bound(self.address).listen(1024).unwrap();
         self.serving = tokio::spawn(serve(listener, self.shared.clone()));
     }
 
@@ -172,6 +176,13 @@ impl Shared {
         }
         (answer, false)
     }
+}
+
+fn bound(address: SocketAddr) -> TcpSocket {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseport(true).unwrap();
+    socket.bind(address).unwrap();
+    socket
 }
 
 async fn serve(listener: TcpListener, shared: Arc<Shared>) {
