@@ -17,7 +17,7 @@ pub mod told;
 use std::path::PathBuf;
 use std::sync::Barrier;
 
-pub use host::{BINARY, Host};
+pub use host::{BINARY, Host, SECRET};
 pub use provider::{Fault, Mode, Provider, Rule};
 pub use stage::Stage;
 pub use told::Told;
@@ -32,7 +32,8 @@ pub fn long(usual: usize, nightly: usize) -> usize {
     if is_set("COUNTERSIGN_LONG") { nightly } else { usual }
 }
 
-fn is_set(name: &str) -> bool {
+/// Whether the environment says yes.
+pub fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0")
 }
 

@@ -196,22 +196,17 @@ impl Stage {
     /// The names of an action's events, after its whole chain was verified.
     #[track_caller]
     pub fn facts(&self, id: &str) -> Vec<String> {
-        let events = events(&self.host, id);
-        let state: State = self.action(id).text("/status").parse().expect("a state");
-        let action: ActionId = id.parse().expect("an id");
-        let tenant: TenantId = "default".parse().expect("a tenant");
-        if let Err(broken) = verify(&tenant, action, &events, state) {
-            panic!("action {id}: {broken}");
-        }
+        let state = self.action(id).text("/status");
+        let events = verified_events(&self.host, id, &state);
         events.iter().map(|event| body(event).fact.name().to_owned()).collect()
     }
 
     /// Verifies the chain of every action that the host has; how many there are.
     #[track_caller]
     pub fn audit(&self) -> usize {
-        let ids = all_actions(&self.host);
-        ids.iter().for_each(|id| drop(self.facts(id)));
-        ids.len()
+        let actions = all_actions(&self.host);
+        actions.iter().for_each(|(id, state)| drop(verified_events(&self.host, id, state)));
+        actions.len()
     }
 }
 
@@ -238,24 +233,38 @@ pub fn multipart(parts: &[(&str, &[u8])]) -> (String, Vec<u8>) {
     (format!("multipart/form-data; boundary={BORDER}"), body)
 }
 
-/// The ids of all actions, newest first.
-pub fn all_actions(host: &Host) -> Vec<String> {
-    let mut ids: Vec<String> = Vec::new();
+/// The ids of all actions with their states, newest first.
+pub fn all_actions(host: &Host) -> Vec<(String, String)> {
+    let mut found = Vec::new();
     let mut target = "/v1/actions?limit=200".to_owned();
     loop {
         let page = host.agent().get(&target).expect(200);
         for action in page.json["actions"].as_array().expect("actions") {
-            ids.push(action["id"].as_str().expect("an id").to_owned());
+            let text = |member: &str| action[member].as_str().expect("a text").to_owned();
+            found.push((text("id"), text("status")));
         }
         match page.json["next"].as_str() {
             Some(next) => target = format!("/v1/actions?limit=200&after={next}"),
-            None => return ids,
+            None => return found,
         }
     }
 }
 
+/// An action's events, after its whole chain was verified to lead to this state.
+#[track_caller]
+pub fn verified_events(host: &Host, id: &str, state: &str) -> Vec<Event> {
+    let events = events(host, id);
+    let state: State = state.parse().expect("a state");
+    let action: ActionId = id.parse().expect("an id");
+    let tenant: TenantId = "default".parse().expect("a tenant");
+    if let Err(broken) = verify(&tenant, action, &events, state) {
+        panic!("action {id}: {broken}");
+    }
+    events
+}
+
 /// An action's events as the domain knows them, from what the host shows.
-pub fn events(host: &Host, id: &str) -> Vec<Event> {
+fn events(host: &Host, id: &str) -> Vec<Event> {
     #[derive(Deserialize)]
     struct Page {
         events: Vec<Shown>,

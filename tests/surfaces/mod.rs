@@ -1,2 +1,13 @@
 //! Everything that can be said to the host, said wrongly: each time a clear answer that says
-//! what, where, and what to do.
+//! what, where, and what to do, and nothing is done.
+
+mod bodies;
+mod cli;
+mod framing;
+mod identity;
+mod proposals;
+mod start;
+mod stores;
+mod tenancy;
+mod tools;
+mod walkthrough;

@@ -115,6 +115,7 @@ impl Gate {
         let same = tool.grant == grant.digest();
         let pending = ListActions {
             states: vec![State::AwaitingApproval, State::Approved],
+            tool: Some(name.clone()),
             limit: 1000,
             ..ListActions::default()
         };

@@ -93,7 +93,7 @@ pub struct Config {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("the configuration file {path} cannot be read: {source}")]
+    #[error("the configuration file {path} cannot be read")]
     Unreadable {
         /// Which.
         path: String,

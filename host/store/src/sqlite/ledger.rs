@@ -241,9 +241,7 @@ fn listed(conn: &Connection, tenant: &TenantId, list: &ListActions) -> Result<Ve
             .query_row(params![tenant.as_str(), after.0.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()
             .map_err(fault::statement)?
-            .ok_or_else(|| StoreError::NotFound {
-                what: format!("the action {after}, after which to go on,"),
-            })?,
+            .ok_or_else(|| StoreError::NotFound { what: format!("action {after} to go on after") })?,
     };
     let statement = match list {
         ListActions { run: Some(_), .. } => sql::LIST_BY_RUN,

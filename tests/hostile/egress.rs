@@ -1,0 +1,154 @@
+//! Where a component may send: by host, scheme, port, method and path; in spellings that two
+//! parsers read differently.
+
+use serde_json::json;
+
+use crate::support::grants::{Route, grant};
+use crate::support::{Stage, at_once};
+
+/// Asks for one call; what the component was told, or the planning's refusal. Everything is
+/// approved: what holds here is the grant, not the person.
+fn attempt(stage: &Stage, key: &str, method: &str, url: &str) -> String {
+    let arguments = json!({ "mode": "forbidden-host", "url": url, "method": method, "body": "x" });
+    let proposed = stage.propose("probe", key, &arguments);
+    if proposed.status() != 201 {
+        return format!("{} {}", proposed.status(), proposed.outcome());
+    }
+    stage.approve(&proposed.id(), &proposed.text("/fingerprint")).expect(200);
+    let told = stage.execute(&proposed.id());
+    match told.text("/result/error") {
+        error if !error.is_empty() => error,
+        _ => format!("{} {}", told.ending(), told.text("/result/status")),
+    }
+}
+
+#[test]
+fn b03_and_b04_spellings_of_a_host_that_parsers_read_differently_reach_nobody() {
+    let stage = Stage::set();
+    let port = stage.provider.port();
+    let granted = format!("127.0.0.1:{port}");
+    let hosts = [
+        format!("{granted}@evil.example"),
+        format!("user:pw@{granted}"),
+        format!("evil.example@{granted}"),
+        format!("evil.example\\@{granted}"),
+        format!("127.0.0.1:{port}@127.0.0.1:{port}"),
+        format!("127.1:{port}"),
+        format!("0x7f.1:{port}"),
+        format!("0x7f000001:{port}"),
+        format!("2130706433:{port}"),
+        format!("017700000001:{port}"),
+        format!("127.0.0.01:{port}"),
+        format!("0:{port}"),
+        format!("0.0.0.0:{port}"),
+        format!("localhost:{port}"),
+        format!("[::1]:{port}"),
+        format!("[::ffff:127.0.0.1]:{port}"),
+        format!("[::1%25lo]:{port}"),
+        format!("127.0.0.1%2f:{port}"),
+        format!("１２７.0.0.1:{port}"),
+        format!("127。0。0。1:{port}"),
+        "127.0.0.1:".to_owned(),
+        "127.0.0.1:0".to_owned(),
+        "127.0.0.1:65536".to_owned(),
+        format!("127.0.0.1:0{port}"),
+        format!("127.0.0.1:+{port}"),
+        format!("127.0.0.1:{port} "),
+        String::new(),
+        ":80".to_owned(),
+    ];
+    let told = at_once(hosts.len(), |i| {
+        let url = format!("http://{}/keyed/spelled", hosts[i]);
+        (hosts[i].clone(), attempt(&stage, &format!("spelled-{i}"), "POST", &url))
+    });
+    let heard = stage.provider.requests("/keyed/spelled");
+    for (host, outcome) in &told {
+        assert!(!outcome.contains("200"), "{host:?} got through: {outcome}");
+    }
+    assert_eq!(heard.len(), 0, "{heard:?}");
+    // One dot at the end means the same host; it goes out under the host's own spelling.
+    assert!(
+        attempt(&stage, "dot", "POST", &format!("http://127.0.0.1.:{port}/keyed/spelled")).contains("200")
+    );
+    // And the way that is granted works.
+    assert!(attempt(&stage, "granted", "POST", &format!("http://{granted}/keyed/spelled")).contains("200"));
+}
+
+#[test]
+fn b06_other_schemes_ports_methods_and_paths_than_the_granted_ones_reach_nobody() {
+    let stage = Stage::set();
+    let port = stage.provider.port();
+    // Somebody else listens on this machine: they must not hear a byte.
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    other.set_nonblocking(true).expect("a port that does not wait");
+    let elsewhere = other.local_addr().expect("its address").port();
+    let cases = [
+        ("POST", format!("https://127.0.0.1:{port}/keyed/x")),
+        ("POST", format!("ftp://127.0.0.1:{port}/keyed/x")),
+        ("POST", "file:///etc/passwd".to_owned()),
+        ("POST", format!("http://127.0.0.1:{elsewhere}/keyed/x")),
+        ("POST", "http://127.0.0.1:22/keyed/x".to_owned()),
+        ("POST", "http://169.254.169.254/latest/meta-data".to_owned()),
+        ("POST", "https://example.com/keyed/x".to_owned()),
+        ("CONNECT", format!("http://127.0.0.1:{port}/keyed/x")),
+        ("TRACE", format!("http://127.0.0.1:{port}/keyed/x")),
+        ("SEARCH", format!("http://127.0.0.1:{port}/keyed/x")),
+        ("DELETE", format!("http://127.0.0.1:{port}/keyed/x")),
+        ("PUT", format!("http://127.0.0.1:{port}/keyed/x")),
+        ("post", format!("http://127.0.0.1:{port}/keyed/x")),
+        ("POST", format!("http://127.0.0.1:{port}/v1/refunds")),
+        ("POST", format!("http://127.0.0.1:{port}/keyed/../v1/refunds")),
+        ("POST", format!("http://127.0.0.1:{port}/keyed/%2e%2e/v1/refunds")),
+        ("POST", format!("http://127.0.0.1:{port}/keyed/.%2e/v1/refunds")),
+        ("POST", format!("http://127.0.0.1:{port}/keyed%2f..%2fv1/refunds")),
+        ("POST", format!("http://127.0.0.1:{port}//keyed/x")),
+        ("POST", format!("http://127.0.0.1:{port}/KEYED/x")),
+        ("POST", format!("http://127.0.0.1:{port}/keyed/\\x")),
+        ("POST", format!("http://127.0.0.1:{port}/keyed/a b")),
+        ("POST", format!("http://127.0.0.1:{port}/keyed/a\r\nX-Evil: 1")),
+    ];
+    let before = stage.provider.log().len();
+    for (i, (method, url)) in cases.iter().enumerate() {
+        let outcome = attempt(&stage, &format!("case-{i}"), method, url);
+        assert!(!outcome.contains("200"), "{method} {url} got through: {outcome}");
+    }
+    let log = stage.provider.log();
+    assert_eq!(log.len(), before, "{:?}", &log[before..]);
+    let heard = other.accept();
+    assert!(heard.is_err(), "somebody outside the grant was connected to");
+}
+
+#[test]
+fn b07_a_redirect_is_shown_to_the_component_and_never_followed() {
+    let stage = Stage::set();
+    for code in [301, 302, 303, 307, 308] {
+        let path = format!("/keyed/redirect-{code}");
+        let headers =
+            std::collections::BTreeMap::from([("Location".to_owned(), stage.url("/keyed/elsewhere"))]);
+        let fault = crate::support::Fault::Status { code, headers, body: None };
+        stage.provider.fault(crate::support::Rule::once(&path, fault));
+        let outcome = attempt(&stage, &path, "POST", &stage.url(&path));
+        assert_eq!(outcome, format!("succeeded {code}"));
+        assert_eq!(stage.provider.requests(&path).len(), 1);
+    }
+    assert_eq!(stage.provider.requests("/keyed/elsewhere").len(), 0);
+}
+
+#[test]
+fn b02_a_private_address_needs_the_grants_word_even_for_a_granted_host() {
+    let stage = Stage::set();
+    let port = stage.provider.port();
+    let without = grant("", &[Route::idempotent(port, "/keyed/**")])
+        .replace("allow_private = true\n", "")
+        .replace("scheme = \"http\"", "scheme = \"https\"");
+    stage.put_grant("probe", &without).expect(200);
+    let before = stage.provider.log().len();
+    let arguments = json!({ "mode": "forbidden-host", "url": format!("https://127.0.0.1:{port}/keyed/x"), "method": "POST" });
+    let proposed = stage.propose("probe", "private", &arguments);
+    if proposed.status() == 201 {
+        stage.approve(&proposed.id(), &proposed.text("/fingerprint")).expect(200);
+        let told = stage.execute(&proposed.id());
+        assert!(!told.text("/result/error").is_empty(), "{}", told.json);
+    }
+    assert_eq!(stage.provider.log().len(), before, "not even a connection that spoke no HTTP");
+}
