@@ -218,22 +218,18 @@ begin
     select raise(abort, 'actions_immutable');
 end;
 
-create trigger actions_terminal_never_changes before update of state, result, error_code, approved_fingerprint
-on actions when old.state in ('succeeded', 'failed_terminal', 'cancelled', 'expired')
+-- One trigger, three names: each trigger that fires costs as much as a statement.
+create trigger actions_move_as_events_say before update of state, event_seq, result, error_code, approved_fingerprint
+on actions
 begin
-    select raise(abort, 'actions_terminal_never_changes');
-end;
-
-create trigger actions_state_needs_event before update of state
-on actions when new.state <> old.state and new.event_seq <> old.event_seq + 1
-begin
-    select raise(abort, 'actions_state_needs_event');
-end;
-
-create trigger actions_event_seq_has_no_gap before update of event_seq
-on actions when new.event_seq not in (old.event_seq, old.event_seq + 1)
-begin
-    select raise(abort, 'actions_event_seq_has_no_gap');
+    select case
+        when old.state in ('succeeded', 'failed_terminal', 'cancelled', 'expired')
+            then raise(abort, 'actions_terminal_never_changes')
+        when new.state <> old.state and new.event_seq <> old.event_seq + 1
+            then raise(abort, 'actions_state_needs_event')
+        when new.event_seq not in (old.event_seq, old.event_seq + 1)
+            then raise(abort, 'actions_event_seq_has_no_gap')
+    end;
 end;
 
 create trigger actions_never_deleted before delete on actions
@@ -427,15 +423,6 @@ create table events (
     constraint events_hash check (length(hash) = 32)
 ) strict, without rowid;
 
--- An event belongs to a transition of an action that is there: its number is
--- one that the row has already counted.
-create trigger events_follow_their_action before insert on events
-when not exists (
-    select 1 from actions where tenant_id = new.tenant_id and id = new.action_id and event_seq >= new.seq
-)
-begin
-    select raise(abort, 'events_follow_their_action');
-end;
 create trigger events_append_only_u before update on events
 begin
     select raise(abort, 'events_append_only');

@@ -10,7 +10,7 @@ use countersign_domain::lease::{LeaseTerms, SendFence};
 use countersign_domain::time::{Timestamp, micros};
 use rusqlite::params;
 
-use super::decide::{lost, write_event};
+use super::decide::{lost, set, write_event};
 use super::rows;
 use super::sql;
 use super::writer::Tx;
@@ -27,7 +27,10 @@ pub(super) fn claim_action(tx: &Tx<'_>, claim: ClaimAction) -> Result<Step<Claim
         ClaimKind::Run => sql::CLAIM_TO_RUN,
         ClaimKind::Repeat => sql::CLAIM_TO_REPEAT,
     };
-    let made = tx.row(
+    let made = set(
+        tx,
+        &claim.tenant,
+        claim.action,
         statement,
         params![
             claim.tenant.as_str(),
@@ -37,7 +40,6 @@ pub(super) fn claim_action(tx: &Tx<'_>, claim: ClaimAction) -> Result<Step<Claim
             claim.owner,
             tx.now.plus(claim.lease.length).as_micros(),
         ],
-        |row| rows::action(tx.conn(), row),
     )?;
     let Some(action) = made else { return lost(tx, &claim.tenant, claim.action) };
     let attempt = action.attempt;
@@ -62,7 +64,10 @@ pub(super) fn heartbeat(
     attempt: AttemptId,
     lease: LeaseTerms,
 ) -> Result<Option<Action>, StoreError> {
-    tx.row(
+    set(
+        tx,
+        tenant,
+        id,
         sql::HEARTBEAT,
         params![
             tenant.as_str(),
@@ -71,7 +76,6 @@ pub(super) fn heartbeat(
             attempt.0.as_bytes(),
             tx.now.plus(lease.length).as_micros(),
         ],
-        |row| rows::action(tx.conn(), row),
     )
 }
 
@@ -85,30 +89,19 @@ pub(super) fn claim_write(tx: &Tx<'_>, claim: ClaimWrite) -> Result<Step<WriteCl
     };
     // Long enough for the attempt's own pace and for the longest send.
     let lease = tx.now.plus(claim.lease.length).max(tx.now.plus(claim.terms.send).plus(claim.lease.margin));
-    #[cfg(feature = "planted-bugs")]
-    let statement = if countersign_domain::planted::on("write-claim-trusts-action-claim") {
-        sql::CLAIM_WRITE_TRUSTING
-    } else if countersign_domain::planted::on("write-claim-leaves-row") {
-        sql::CLAIM_WRITE_LEAVING_ROW
-    } else {
-        sql::CLAIM_WRITE
-    };
-    #[cfg(not(feature = "planted-bugs"))]
-    let statement = sql::CLAIM_WRITE;
-    let made = tx.row(
-        statement,
-        params![
-            claim.tenant.as_str(),
-            claim.action.0.as_bytes(),
-            tx.now.as_micros(),
-            claim.attempt.0.as_bytes(),
-            claim.ordinal.0,
-            lease.as_micros(),
-            window_ends,
-        ],
-        |row| row.get::<_, i64>(0).map_err(super::fault::statement),
-    )?;
-    let Some(lease_expires) = made else { return lost(tx, &claim.tenant, claim.action) };
+    let conditions = params![
+        claim.tenant.as_str(),
+        claim.action.0.as_bytes(),
+        tx.now.as_micros(),
+        claim.attempt.0.as_bytes(),
+        claim.ordinal.0,
+        lease.as_micros(),
+        window_ends,
+    ];
+    if !take_row_for_write(tx, conditions)? {
+        return lost(tx, &claim.tenant, claim.action);
+    }
+    let lease_expires = lease_expires(tx, &claim.tenant, claim.action)?;
     let record = EffectRecord {
         ordinal: claim.ordinal,
         kind: claim.kind,
@@ -135,6 +128,23 @@ pub(super) fn claim_write(tx: &Tx<'_>, claim: ClaimWrite) -> Result<Step<WriteCl
     Ok(Step::Made(claimed(record, lease_expires)))
 }
 
+fn take_row_for_write(tx: &Tx<'_>, conditions: &[&dyn rusqlite::ToSql]) -> Result<bool, StoreError> {
+    #[cfg(feature = "planted-bugs")]
+    if countersign_domain::planted::on("write-claim-trusts-action-claim") {
+        return Ok(tx.run(sql::CLAIM_WRITE_TRUSTING, conditions)? == 1);
+    } else if countersign_domain::planted::on("write-claim-leaves-row") {
+        return Ok(tx.row(sql::CLAIM_WRITE_LEAVING_ROW, conditions, |_| Ok(()))?.is_some());
+    }
+    Ok(tx.run(sql::CLAIM_WRITE, conditions)? == 1)
+}
+
+fn lease_expires(tx: &Tx<'_>, tenant: &TenantId, id: ActionId) -> Result<i64, StoreError> {
+    tx.row(sql::LEASE_EXPIRES, params![tenant.as_str(), id.0.as_bytes()], |row| {
+        row.get(0).map_err(super::fault::statement)
+    })?
+    .ok_or_else(|| StoreError::NotFound { what: format!("the action {id}") })
+}
+
 fn claimed(record: EffectRecord, lease_expires: i64) -> WriteClaimed {
     WriteClaimed {
         fence: SendFence { attempt: record.attempt, ordinal: record.ordinal, send: record.send },
@@ -147,7 +157,7 @@ fn claimed(record: EffectRecord, lease_expires: i64) -> WriteClaimed {
 
 pub(super) fn repeat_write(tx: &Tx<'_>, repeat: RepeatWrite) -> Result<Step<WriteClaimed>, StoreError> {
     let (tenant, id) = (repeat.tenant.as_str(), repeat.action.0);
-    let made = tx.row(
+    let made = tx.run(
         sql::REPEAT_WRITE,
         params![
             tenant,
@@ -158,21 +168,29 @@ pub(super) fn repeat_write(tx: &Tx<'_>, repeat: RepeatWrite) -> Result<Step<Writ
             micros(repeat.lease.length),
             micros(repeat.lease.margin),
         ],
-        |row| row.get::<_, i64>(0).map_err(super::fault::statement),
     )?;
-    let Some(lease_expires) = made else { return lost(tx, &repeat.tenant, repeat.action) };
-    let record = tx
-        .row(
-            sql::REPEAT_EFFECT,
-            params![tenant, id.as_bytes(), repeat.ordinal.0, tx.now.as_micros(), repeat.attempt.0.as_bytes()],
-            rows::effect,
-        )?
-        .ok_or_else(|| gone(repeat.action, repeat.ordinal))?;
+    if made == 0 {
+        return lost(tx, &repeat.tenant, repeat.action);
+    }
+    let lease_expires = lease_expires(tx, &repeat.tenant, repeat.action)?;
+    tx.run(
+        sql::REPEAT_EFFECT,
+        params![tenant, id.as_bytes(), repeat.ordinal.0, tx.now.as_micros(), repeat.attempt.0.as_bytes()],
+    )?;
+    let record = effect(tx, &repeat.tenant, repeat.action, repeat.ordinal)?;
     Ok(Step::Made(claimed(record, lease_expires)))
 }
 
-pub(super) fn gone(id: ActionId, ordinal: Ordinal) -> StoreError {
-    StoreError::Damaged { what: format!("effect {ordinal} of the action {id} is not there") }
+/// The row of an effect, which has to be there.
+pub(super) fn effect(
+    tx: &Tx<'_>,
+    tenant: &TenantId,
+    id: ActionId,
+    ordinal: Ordinal,
+) -> Result<EffectRecord, StoreError> {
+    tx.row(sql::EFFECT, params![tenant.as_str(), id.0.as_bytes(), ordinal.0], rows::effect)?.ok_or_else(
+        || StoreError::Damaged { what: format!("effect {ordinal} of the action {id} is not there") },
+    )
 }
 
 /// Records effects that needed no claim under an attempt that goes on.
@@ -183,7 +201,7 @@ pub(super) fn record_settled(
     attempt: AttemptId,
     effects: Vec<NewSettled>,
 ) -> Result<Step<Vec<EffectRecord>>, StoreError> {
-    let alive = tx.row(
+    let alive = tx.run(
         sql::RECORD_SETTLED,
         params![
             tenant.as_str(),
@@ -192,9 +210,8 @@ pub(super) fn record_settled(
             attempt.0.as_bytes(),
             u32::try_from(effects.len()).unwrap_or(u32::MAX),
         ],
-        |_| Ok(()),
     )?;
-    if alive.is_none() {
+    if alive == 0 {
         return lost(tx, tenant, id);
     }
     effects

@@ -24,6 +24,20 @@ pub(super) fn stands(tx: &Tx<'_>, tenant: &TenantId, id: ActionId) -> Result<Act
         .ok_or_else(|| StoreError::NotFound { what: format!("the action {id}") })
 }
 
+/// Compares and sets: the row as it stands then, if the conditions held.
+pub(super) fn set(
+    tx: &Tx<'_>,
+    tenant: &TenantId,
+    id: ActionId,
+    statement: &str,
+    params: impl rusqlite::Params,
+) -> Result<Option<Action>, StoreError> {
+    match tx.run(statement, params)? {
+        0 => Ok(None),
+        _ => stands(tx, tenant, id).map(Some),
+    }
+}
+
 /// Somebody else was first: the row, for saying why.
 pub(super) fn lost<T>(tx: &Tx<'_>, tenant: &TenantId, id: ActionId) -> Result<Step<T>, StoreError> {
     stands(tx, tenant, id).map(|action| Step::Lost(Box::new(action)))
@@ -195,7 +209,10 @@ pub(super) fn approve(tx: &Tx<'_>, approve: Approve) -> Result<Step<Action>, Sto
     };
     #[cfg(not(feature = "planted-bugs"))]
     let statement = sql::APPROVE;
-    let made = tx.row(
+    let made = set(
+        tx,
+        &approve.tenant,
+        approve.action,
         statement,
         params![
             tenant,
@@ -205,9 +222,8 @@ pub(super) fn approve(tx: &Tx<'_>, approve: Approve) -> Result<Step<Action>, Sto
             approve.fingerprint.0.as_bytes(),
             approve.if_last.to.as_str(),
         ],
-        |row| Ok((rows::action(tx.conn(), row)?, row.get::<_, u32>("approvals_given").unwrap_or(0))),
     )?;
-    let Some((mut action, place)) = made else {
+    let Some(mut action) = made else {
         let already = tx.row(
             sql::APPROVED_BY,
             params![tenant, id.as_bytes(), approve.by.as_str(), approve.fingerprint.0.as_bytes()],
@@ -216,13 +232,15 @@ pub(super) fn approve(tx: &Tx<'_>, approve: Approve) -> Result<Step<Action>, Sto
         let action = stands(tx, &approve.tenant, approve.action)?;
         return Ok(if already.is_some() { Step::Made(action) } else { Step::Lost(Box::new(action)) });
     };
+    // Those that were given before this one.
+    let place = action.approvals.len() + 1;
     tx.run(
         sql::INSERT_APPROVAL,
         params![
             tenant,
             id.as_bytes(),
             approve.by.as_str(),
-            place,
+            u32::try_from(place).unwrap_or(u32::MAX),
             tx.now.as_micros(),
             approve.note,
             approve.fingerprint.0.as_bytes(),
@@ -244,7 +262,10 @@ pub(super) fn approve(tx: &Tx<'_>, approve: Approve) -> Result<Step<Action>, Sto
 
 pub(super) fn transition(tx: &Tx<'_>, step: Transition) -> Result<Step<Action>, StoreError> {
     let next_attempt = next_attempt(tx, step.moved.to, step.next_attempt_after);
-    let made = tx.row(
+    let made = set(
+        tx,
+        &step.tenant,
+        step.action,
         sql::TRANSITION,
         params![
             step.tenant.as_str(),
@@ -259,7 +280,6 @@ pub(super) fn transition(tx: &Tx<'_>, step: Transition) -> Result<Step<Action>, 
             step.superseded_by.as_ref().map(|id| id.0.as_bytes()),
             rows::when(step.when),
         ],
-        |row| rows::action(tx.conn(), row),
     )?;
     let Some(action) = made else { return lost(tx, &step.tenant, step.action) };
     if step.in_flight_becomes_unknown {
@@ -294,10 +314,12 @@ pub(super) fn request_cancel(
     id: ActionId,
     reason: &str,
 ) -> Result<Step<Action>, StoreError> {
-    let made = tx.row(
+    let made = set(
+        tx,
+        tenant,
+        id,
         sql::REQUEST_CANCEL,
         params![tenant.as_str(), id.0.as_bytes(), tx.now.as_micros(), reason],
-        |row| rows::action(tx.conn(), row),
     )?;
     if let Some(action) = made {
         tx.changed(tenant, id);
@@ -317,10 +339,12 @@ pub(super) fn postpone(
     after: Option<Duration>,
 ) -> Result<Step<Action>, StoreError> {
     let due = next_attempt(tx, State::OutcomeUnknown, after);
-    let made = tx.row(
+    let made = set(
+        tx,
+        tenant,
+        id,
         sql::POSTPONE,
         params![tenant.as_str(), id.0.as_bytes(), expected, tx.now.as_micros(), due],
-        |row| rows::action(tx.conn(), row),
     )?;
     match made {
         Some(action) => Ok(Step::Made(action)),
@@ -336,7 +360,10 @@ pub(super) fn resolve(tx: &Tx<'_>, resolve: Resolve) -> Result<Step<Action>, Sto
         _ => (false, false),
     };
     let (tenant, id) = (resolve.tenant.as_str(), resolve.action.0);
-    let made = tx.row(
+    let made = set(
+        tx,
+        &resolve.tenant,
+        resolve.action,
         sql::RESOLVE,
         params![
             tenant,
@@ -354,7 +381,6 @@ pub(super) fn resolve(tx: &Tx<'_>, resolve: Resolve) -> Result<Step<Action>, Sto
             resolve.fence.send.0,
             resolve.not_before.map_or(0, micros),
         ],
-        |row| rows::action(tx.conn(), row),
     )?;
     let Some(action) = made else { return lost(tx, &resolve.tenant, resolve.action) };
     let mut evidence = resolve.evidence;
@@ -364,7 +390,7 @@ pub(super) fn resolve(tx: &Tx<'_>, resolve: Resolve) -> Result<Step<Action>, Sto
     if happened || did_not {
         let status = if happened { EffectStatus::Succeeded } else { EffectStatus::Failed };
         let answer = rows::json_option(resolve.answer.filter(|_| happened).as_ref())?;
-        tx.row(
+        tx.run(
             sql::SETTLE_EFFECT,
             params![
                 tenant,
@@ -376,7 +402,6 @@ pub(super) fn resolve(tx: &Tx<'_>, resolve: Resolve) -> Result<Step<Action>, Sto
                 None::<String>,
                 evidence,
             ],
-            |_| Ok(()),
         )?;
     } else {
         tx.run(sql::GIVE_UP_EFFECT, params![tenant, id.as_bytes(), ordinal, evidence])?;

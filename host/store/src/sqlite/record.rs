@@ -5,8 +5,8 @@ use countersign_domain::action::{Action, Fact, State, next};
 use countersign_domain::effect::EffectStatus;
 use rusqlite::params;
 
-use super::claim::gone;
-use super::decide::{in_flight_becomes_unknown, lost, next_attempt, write_event};
+use super::claim::effect;
+use super::decide::{in_flight_becomes_unknown, lost, next_attempt, set, write_event};
 use super::rows;
 use super::sql;
 use super::writer::Tx;
@@ -25,8 +25,8 @@ pub(super) fn record_send(tx: &Tx<'_>, record: RecordSend) -> Result<Recorded, S
     let happened = status == EffectStatus::Succeeded;
     // What was done is always reported: it grants the attempt that reports it.
     let grants = u32::from(happened && !countersign_domain::planted::on("success-grants-nothing"));
-    let settle = |evidence: Option<String>| -> Result<_, StoreError> {
-        tx.row(
+    let settle = || -> Result<_, StoreError> {
+        tx.run(
             sql::SETTLE_EFFECT,
             params![
                 tenant,
@@ -36,11 +36,9 @@ pub(super) fn record_send(tx: &Tx<'_>, record: RecordSend) -> Result<Recorded, S
                 status.as_str(),
                 rows::json_option(answer.as_ref())?,
                 rows::json_option(refusal.as_ref())?,
-                evidence,
+                None::<String>,
             ],
-            rows::effect,
-        )?
-        .ok_or_else(|| gone(record.action, fence.ordinal))
+        )
     };
     #[cfg(feature = "planted-bugs")]
     let statement = if countersign_domain::planted::on("record-ignores-send") {
@@ -66,7 +64,9 @@ pub(super) fn record_send(tx: &Tx<'_>, record: RecordSend) -> Result<Recorded, S
         ],
     )?;
     if in_time == 1 {
-        return settle(None).map(|effect| Recorded::InTime(Box::new(effect)));
+        settle()?;
+        let effect = effect(tx, &record.tenant, record.action, fence.ordinal)?;
+        return Ok(Recorded::InTime(Box::new(effect)));
     }
 
     // Too late for its attempt. An answer still settles what became unknown.
@@ -81,14 +81,11 @@ pub(super) fn record_send(tx: &Tx<'_>, record: RecordSend) -> Result<Recorded, S
     let Fact::FoundDone { ordinal, by, .. } = moved.fact else { return Ok(Recorded::Stale) };
     let fact = Fact::FoundDone { ordinal, by, others_unknown };
     let Ok(to) = next(State::OutcomeUnknown, &fact) else { return Ok(Recorded::Stale) };
-    let action = tx
-        .row(
-            sql::RECORD_LATE,
-            params![tenant, id.as_bytes(), tx.now.as_micros(), to.as_str(), reference],
-            |row| rows::action(tx.conn(), row),
-        )?
-        .ok_or_else(|| gone(record.action, fence.ordinal))?;
-    settle(None)?;
+    let late = params![tenant, id.as_bytes(), tx.now.as_micros(), to.as_str(), reference];
+    let Some(action) = set(tx, &record.tenant, record.action, sql::RECORD_LATE, late)? else {
+        return Ok(Recorded::Stale);
+    };
+    settle()?;
     write_event(tx, &action, Move { fact, to, by: moved.by })?;
     Ok(Recorded::Late(Box::new(action)))
 }
@@ -106,7 +103,10 @@ pub(super) fn end_attempt(tx: &Tx<'_>, end: EndAttempt) -> Result<Step<Action>, 
     };
     #[cfg(not(feature = "planted-bugs"))]
     let statement = sql::END_ATTEMPT;
-    let made = tx.row(
+    let made = set(
+        tx,
+        &end.tenant,
+        end.action,
         statement,
         params![
             tenant,
@@ -123,7 +123,6 @@ pub(super) fn end_attempt(tx: &Tx<'_>, end: EndAttempt) -> Result<Step<Action>, 
             end.lost.map(|fence| fence.send.0),
             given_back,
         ],
-        |row| rows::action(tx.conn(), row),
     )?;
     let Some(action) = made else { return lost(tx, &end.tenant, end.action) };
     if outcome_lost {

@@ -1,5 +1,9 @@
 //! Every statement, as text. A step's first statement compares and sets the
-//! action's row; what it gave back is what the others work with.
+//! action's row; the row as it stands then is what the others work with.
+//!
+//! None says `returning`: SQLite builds a temporary table for that, each time,
+//! which costs more than the statement. The row is read after it, under the same
+//! lock.
 //!
 //! `?1` is the tenant and `?2` the action throughout. A time that has run out
 //! is one that is not after now: `approval_expires > now` is still open.
@@ -77,8 +81,7 @@ select ?1, ?2, ?3, ?4, ?5, ?6, event_chain(hash, ?3, ?5, ?6)
 from events where tenant_id = ?1 and action_id = ?2 and seq = ?3 - 1";
 
 /// `?3` approver, `?4` now, `?5` what they saw, `?6` where the last yes leads.
-pub(crate) const APPROVE: &str = concat!(
-    "update actions set
+pub(crate) const APPROVE: &str = "update actions set
     approvals_given = approvals_given + 1,
     state = case when approvals_given + 1 >= approvals_required then ?6 else state end,
     approved_fingerprint = case when approvals_given + 1 >= approvals_required then ?5 end,
@@ -89,15 +92,11 @@ where tenant_id = ?1 and id = ?2 and state = 'awaiting_approval' and approval_ex
     and policy_epoch = (select t.policy_epoch from tenants t where t.tenant_id = actions.tenant_id)
     and not exists (
         select 1 from approvals a where a.tenant_id = ?1 and a.action_id = ?2 and a.approver = ?3
-    )
-returning ",
-    action_columns!()
-);
+    )";
 
 /// Planted: an approval is taken for whatever stands there.
 #[cfg(feature = "planted-bugs")]
-pub(crate) const APPROVE_WHATEVER_STANDS: &str = concat!(
-    "update actions set
+pub(crate) const APPROVE_WHATEVER_STANDS: &str = "update actions set
     approvals_given = approvals_given + 1,
     state = case when approvals_given + 1 >= approvals_required then ?6 else state end,
     approved_fingerprint = case when approvals_given + 1 >= approvals_required and ?5 is not null then fingerprint end,
@@ -108,10 +107,7 @@ where tenant_id = ?1 and id = ?2 and state = 'awaiting_approval' and approval_ex
     and policy_epoch = (select t.policy_epoch from tenants t where t.tenant_id = actions.tenant_id)
     and not exists (
         select 1 from approvals a where a.tenant_id = ?1 and a.action_id = ?2 and a.approver = ?3
-    )
-returning ",
-    action_columns!()
-);
+    )";
 
 pub(crate) const INSERT_APPROVAL: &str = "insert into approvals (
     tenant_id, action_id, approver, place, at, note, fingerprint
@@ -123,8 +119,7 @@ where tenant_id = ?1 and action_id = ?2 and approver = ?3 and fingerprint = ?4";
 /// `?3` the version it was decided on, `?4` now, `?5` where to, `?6` `?7` error,
 /// `?8` next attempt, `?9` what is in flight becomes unknown, `?10` successor,
 /// `?11` the condition on time.
-pub(crate) const TRANSITION: &str = concat!(
-    "update actions set
+pub(crate) const TRANSITION: &str = "update actions set
     state = ?5, version = version + 1, event_seq = event_seq + 1, updated = ?4,
     attempt_id = null, lease_owner = null, lease_expires = null,
     error_code = coalesce(?6, error_code), error_message = coalesce(?7, error_message),
@@ -138,36 +133,25 @@ where tenant_id = ?1 and id = ?2 and version = ?3
         when 'approval_expired' then approval_expires <= ?4
         when 'approval_open' then approval_expires > ?4
         when 'lease_expired' then lease_expires <= ?4
-    end
-returning ",
-    action_columns!()
-);
+    end";
 
 /// The one effect that is out, `?3` now.
 pub(crate) const IN_FLIGHT_BECOMES_UNKNOWN: &str = "update effects set status = 'unknown', unknown_since = ?3
 where tenant_id = ?1 and action_id = ?2 and status = 'in_flight'";
 
 /// `?3` now, `?4` reason.
-pub(crate) const REQUEST_CANCEL: &str = concat!(
+pub(crate) const REQUEST_CANCEL: &str =
     "update actions set cancel_requested = ?4, version = version + 1, updated = ?3
-where tenant_id = ?1 and id = ?2 and state in ('executing', 'outcome_unknown') and cancel_requested is null
-returning ",
-    action_columns!()
-);
+where tenant_id = ?1 and id = ?2 and state in ('executing', 'outcome_unknown') and cancel_requested is null";
 
 /// `?3` version, `?4` now, `?5` when it is due again.
-pub(crate) const POSTPONE: &str = concat!(
-    "update actions set next_attempt = ?5, repeats_left = repeats_left - 1, version = version + 1, updated = ?4
-where tenant_id = ?1 and id = ?2 and version = ?3 and state = 'outcome_unknown' and repeats_left > 0
-returning ",
-    action_columns!()
-);
+pub(crate) const POSTPONE: &str = "update actions set next_attempt = ?5, repeats_left = repeats_left - 1, version = version + 1, updated = ?4
+where tenant_id = ?1 and id = ?2 and version = ?3 and state = 'outcome_unknown' and repeats_left > 0";
 
 // ---- claims -------------------------------------------------------------------
 
 /// `?3` now, `?4` attempt, `?5` owner, `?6` lease.
-pub(crate) const CLAIM_TO_RUN: &str = concat!(
-    "update actions set
+pub(crate) const CLAIM_TO_RUN: &str = "update actions set
     state = 'executing', version = version + 1, event_seq = event_seq + 1, updated = ?3,
     attempt = attempt + 1, attempt_id = ?4, lease_owner = ?5, lease_expires = ?6,
     attempts_left = attempts_left - 1, next_attempt = null
@@ -180,27 +164,19 @@ where tenant_id = ?1 and id = ?2 and cancel_requested is null and attempts_left 
     )
     and (standing_writes > 0 or not exists (
         select 1 from tools t where t.tenant_id = actions.tenant_id and t.name = actions.tool and t.paused = 1
-    ))
-returning ",
-    action_columns!()
-);
+    ))";
 
 /// Planted: the claim does not look at the state.
 #[cfg(feature = "planted-bugs")]
-pub(crate) const CLAIM_WHATEVER_THE_STATE: &str = concat!(
-    "update actions set
+pub(crate) const CLAIM_WHATEVER_THE_STATE: &str = "update actions set
     state = 'executing', version = version + 1, event_seq = event_seq + 1, updated = ?3,
     attempt = attempt + 1, attempt_id = ?4, lease_owner = ?5, lease_expires = ?6,
     attempts_left = attempts_left - 1, next_attempt = null
-where tenant_id = ?1 and id = ?2 and attempts_left > 0
-returning ",
-    action_columns!()
-);
+where tenant_id = ?1 and id = ?2 and attempts_left > 0";
 
 /// The window is judged here: `?3` now, `?4` attempt, `?5` owner, `?6` lease.
 /// Without a next attempt nothing is repeated by itself.
-pub(crate) const CLAIM_TO_REPEAT: &str = concat!(
-    "update actions set
+pub(crate) const CLAIM_TO_REPEAT: &str = "update actions set
     state = 'executing', version = version + 1, event_seq = event_seq + 1, updated = ?3,
     attempt = attempt + 1, attempt_id = ?4, lease_owner = ?5, lease_expires = ?6,
     repeats_left = repeats_left - 1, next_attempt = null
@@ -210,19 +186,13 @@ where tenant_id = ?1 and id = ?2 and state = 'outcome_unknown' and cancel_reques
     and not exists (
         select 1 from effects e where e.tenant_id = ?1 and e.action_id = ?2 and e.status = 'unknown'
             and not (e.class = 'provider-idempotent' and e.first_sent + e.key_window > ?3)
-    )
-returning ",
-    action_columns!()
-);
+    )";
 
 /// `?3` now, `?4` attempt, `?5` lease.
-pub(crate) const HEARTBEAT: &str = concat!(
+pub(crate) const HEARTBEAT: &str =
     "update actions set lease_expires = max(lease_expires, ?5), version = version + 1, updated = ?3
 where tenant_id = ?1 and id = ?2 and state = 'executing' and attempt_id = ?4 and lease_expires > ?3
-    and cancel_requested is null
-returning ",
-    action_columns!()
-);
+    and cancel_requested is null";
 
 /// `?3` now, `?4` attempt, `?5` ordinal, `?6` lease, `?7` end of the window of a
 /// key that an earlier write was sent under.
@@ -235,8 +205,7 @@ where tenant_id = ?1 and id = ?2 and state = 'executing' and attempt_id = ?4 and
     and (standing_writes > 0 or unknown_effects > 0 or (
         approval_expires > ?3
         and policy_epoch = (select t.policy_epoch from tenants t where t.tenant_id = actions.tenant_id)
-    ))
-returning lease_expires";
+    ))";
 
 /// Planted: only the action claim looks at policy and approval.
 #[cfg(feature = "planted-bugs")]
@@ -245,8 +214,7 @@ pub(crate) const CLAIM_WRITE_TRUSTING: &str = "update actions set
     standing_writes = standing_writes + 1, version = version + 1, updated = ?3
 where tenant_id = ?1 and id = ?2 and state = 'executing' and attempt_id = ?4 and lease_expires > ?3
     and cancel_requested is null and in_flight is null and execution_deadline > ?3
-    and (?7 is null or ?7 > ?3)
-returning lease_expires";
+    and (?7 is null or ?7 > ?3)";
 
 /// Planted: the conditions are looked at, the row is left alone.
 #[cfg(feature = "planted-bugs")]
@@ -299,21 +267,16 @@ where actions.tenant_id = ?1 and actions.id = ?2 and state = 'executing' and act
         or (e.status = 'unknown' and e.class = 'provider-idempotent' and e.first_sent + e.key_window > ?3)
         or (e.status = 'succeeded' and e.set_aside = 1 and e.class = 'provider-idempotent'
             and e.first_sent + e.key_window > ?3 and execution_deadline > ?3)
-    )
-returning lease_expires";
+    )";
 
 /// The effect of the claim above: `?3` ordinal, `?4` now, `?5` attempt. It
 /// remembers that an earlier send may have arrived, and when the first was.
-pub(crate) const REPEAT_EFFECT: &str = concat!(
-    "update effects set
+pub(crate) const REPEAT_EFFECT: &str = "update effects set
     status = 'in_flight', send = send + 1, attempt_id = ?5, last_sent = ?4,
     first_sent = coalesce(first_sent, key_first_sent, ?4),
     may_have_arrived = may_have_arrived or status in ('unknown', 'succeeded') or key_first_sent is not null,
     unknown_since = null, answer = null, set_aside = 0, recorded_at = null
-where tenant_id = ?1 and action_id = ?2 and ordinal = ?3
-returning ",
-    effect_columns!()
-);
+where tenant_id = ?1 and action_id = ?2 and ordinal = ?3";
 
 // ---- records and ends -----------------------------------------------------------
 
@@ -340,15 +303,11 @@ where tenant_id = ?1 and id = ?2 and state = 'executing' and attempt_id = ?4 and
 
 /// `?3` ordinal, `?4` now, `?5` status, `?6` answer, `?7` refusal, `?8` evidence.
 /// Where it did not happen, its key's window has not begun.
-pub(crate) const SETTLE_EFFECT: &str = concat!(
-    "update effects set
+pub(crate) const SETTLE_EFFECT: &str = "update effects set
     status = ?5, answer = ?6, refusal = ?7, evidence = coalesce(?8, evidence), recorded_at = ?4, unknown_since = null,
     first_sent = case when ?5 = 'failed' then key_first_sent else first_sent end,
     may_have_arrived = case when ?5 = 'failed' then key_first_sent is not null else may_have_arrived end
-where tenant_id = ?1 and action_id = ?2 and ordinal = ?3
-returning ",
-    effect_columns!()
-);
+where tenant_id = ?1 and action_id = ?2 and ordinal = ?3";
 
 /// What a late answer finds: `?3` attempt, `?4` ordinal, `?5` send.
 pub(crate) const LATE: &str = "select unknown_effects > 1 from actions
@@ -359,22 +318,17 @@ where tenant_id = ?1 and id = ?2 and state = 'outcome_unknown'
     )";
 
 /// `?3` now, `?4` where to, `?5` the provider's name for it.
-pub(crate) const RECORD_LATE: &str = concat!(
-    "update actions set
+pub(crate) const RECORD_LATE: &str = "update actions set
     state = ?4, unknown_effects = unknown_effects - 1, effects = effects + 1, attempts_left = max(attempts_left, 1),
     next_attempt = case when ?4 = 'failed_retryable' then ?3 else next_attempt end,
     provider_reference = coalesce(?5, provider_reference),
     event_seq = event_seq + 1, version = version + 1, updated = ?3
-where tenant_id = ?1 and id = ?2 and state = 'outcome_unknown'
-returning ",
-    action_columns!()
-);
+where tenant_id = ?1 and id = ?2 and state = 'outcome_unknown'";
 
 /// `?3` now, `?4` attempt, `?5` how many more are recorded.
 pub(crate) const RECORD_SETTLED: &str = "update actions set
     effects = effects + ?5, version = version + 1, updated = ?3
-where tenant_id = ?1 and id = ?2 and state = 'executing' and attempt_id = ?4
-returning version";
+where tenant_id = ?1 and id = ?2 and state = 'executing' and attempt_id = ?4";
 
 /// What else `RECORD_SETTLED` and `CLAIM_WRITE` replaced.
 pub(crate) const FEWER_EFFECTS: &str =
@@ -383,8 +337,7 @@ pub(crate) const FEWER_EFFECTS: &str =
 /// `?3` now, `?4` attempt, `?5` where to, `?6` result, `?7` `?8` error, `?9` next
 /// attempt, `?10` the outcome of something is lost, `?11` `?12` which send, `?13`
 /// attempts given back.
-pub(crate) const END_ATTEMPT: &str = concat!(
-    "update actions set
+pub(crate) const END_ATTEMPT: &str = "update actions set
     state = ?5, version = version + 1, event_seq = event_seq + 1, updated = ?3,
     attempt_id = null, lease_owner = null, lease_expires = null,
     result = ?6, error_code = ?7, error_message = ?8, next_attempt = ?9,
@@ -395,24 +348,17 @@ where tenant_id = ?1 and id = ?2 and state = 'executing' and attempt_id = ?4
     and (?11 is null or (in_flight = ?11 and exists (
         select 1 from effects e where e.tenant_id = ?1 and e.action_id = ?2 and e.ordinal = ?11
             and e.status = 'in_flight' and e.attempt_id = ?4 and e.send = ?12
-    )))
-returning ",
-    action_columns!()
-);
+    )))";
 
 /// Planted: the end of an attempt looks at neither state nor attempt.
 #[cfg(feature = "planted-bugs")]
-pub(crate) const END_ATTEMPT_WHATEVER_THE_STATE: &str = concat!(
-    "update actions set
+pub(crate) const END_ATTEMPT_WHATEVER_THE_STATE: &str = "update actions set
     state = ?5, version = version + 1, event_seq = event_seq + 1, updated = ?3,
     attempt_id = null, lease_owner = null, lease_expires = null,
     result = ?6, error_code = ?7, error_message = ?8, next_attempt = ?9,
     unknown_effects = unknown_effects + (in_flight is not null), in_flight = null,
     attempts_left = attempts_left + ?13
-where tenant_id = ?1 and id = ?2 and ?4 is not null and ?10 is not null and ?11 is null and ?12 is null
-returning ",
-    action_columns!()
-);
+where tenant_id = ?1 and id = ?2 and ?4 is not null and ?10 is not null and ?11 is null and ?12 is null";
 
 /// `?3` ordinal.
 pub(crate) const SET_ASIDE: &str = "update effects set set_aside = 1
@@ -424,8 +370,7 @@ pub(crate) const INSERT_LOG: &str =
 /// `?3` version, `?4` now, `?5` where to, `?6` it happened, `?7` it did not, `?8`
 /// attempts it grants, `?9` `?10` error, `?11` attempt, `?12` ordinal, `?13` send,
 /// `?14` how long it has to have been unknown.
-pub(crate) const RESOLVE: &str = concat!(
-    "update actions set
+pub(crate) const RESOLVE: &str = "update actions set
     state = ?5, version = version + 1, event_seq = event_seq + 1, updated = ?4,
     unknown_effects = unknown_effects - (?6 or ?7), effects = effects + ?6, standing_writes = standing_writes - ?7,
     attempts_left = max(attempts_left, ?8),
@@ -436,10 +381,7 @@ where tenant_id = ?1 and id = ?2 and version = ?3 and state = 'outcome_unknown'
         select 1 from effects e where e.tenant_id = ?1 and e.action_id = ?2 and e.ordinal = ?12
             and e.status = 'unknown' and e.attempt_id = ?11 and e.send = ?13
             and e.unknown_since + ?14 <= ?4
-    )
-returning ",
-    action_columns!()
-);
+    )";
 
 /// A person gave up on it: it stays unknown, and says who. `?3` ordinal, `?4`
 /// evidence.
@@ -450,6 +392,16 @@ where tenant_id = ?1 and action_id = ?2 and ordinal = ?3";
 
 pub(crate) const ACTION: &str =
     concat!("select ", action_columns!(), " from actions where tenant_id = ?1 and id = ?2");
+
+/// Until when an attempt may start a send.
+pub(crate) const LEASE_EXPIRES: &str = "select lease_expires from actions where tenant_id = ?1 and id = ?2";
+
+/// `?3` ordinal.
+pub(crate) const EFFECT: &str = concat!(
+    "select ",
+    effect_columns!(),
+    " from effects where tenant_id = ?1 and action_id = ?2 and ordinal = ?3"
+);
 
 pub(crate) const APPROVALS: &str = "select approver, at, note, fingerprint from approvals
 where tenant_id = ?1 and action_id = ?2 order by place";
