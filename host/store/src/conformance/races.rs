@@ -14,6 +14,12 @@ use crate::steps::{ClaimKind, NewAction, SendResult, Step, Transition, When};
 /// SplitMix64 (Steele, Lea, Flood 2014): small, and the same on every machine.
 struct Dice(u64);
 
+/// So many, or five times as many where there is time for it.
+#[expect(clippy::disallowed_methods, reason = "how the nightly run asks for larger numbers")]
+fn rounds(usual: u32) -> u32 {
+    if std::env::var_os("COUNTERSIGN_LONG").is_some() { usual * 5 } else { usual }
+}
+
 impl Dice {
     /// From `COUNTERSIGN_SEED`, or anew; printed, so that a failure can be run again.
     fn thrown(test: &str) -> Dice {
@@ -48,7 +54,7 @@ pub async fn approve_decline_cancel_and_expire_at_once_have_one_winner(backend: 
     let scene = Scene::new(backend).await;
     let mut dice = Dice::thrown("approve_decline_cancel_and_expire_at_once_have_one_winner");
     let mut wins = [0u32; 4];
-    for round in 0..2000 {
+    for round in 0..rounds(2000) {
         let action = scene.awaiting(&format!("k{round}"), 1).await;
         scene.advance_to(action.approval_expires, MICROSECOND).await;
         let declined = Transition {
@@ -152,7 +158,7 @@ pub async fn workers_reaper_and_people_at_random_leave_every_chain_whole(backend
     }
     // Everybody walks at random; what they hold may be long out of date.
     let mut held: Vec<(Attempt, u32)> = Vec::new();
-    for _ in 0..4000 {
+    for _ in 0..rounds(4000) {
         let id = ids[dice.below(ids.len())];
         let old_row = scene.row(id).await;
         match dice.below(12) {

@@ -104,6 +104,9 @@ pub(crate) fn writer(options: &SqliteOptions) -> Result<(Connection, i64), Store
     }
     set(&conn, options).map_err(&opening)?;
     conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(&opening)?;
+    // A burst during a long read may grow the WAL; it gives the space back.
+    conn.pragma_update_and_check(None, "journal_size_limit", 64 << 20, |row| row.get::<_, i64>(0))
+        .map_err(&opening)?;
     if let Some(pages) = options.max_pages {
         conn.pragma_update_and_check(None, "max_page_count", pages, |row| row.get::<_, i64>(0))
             .map_err(&opening)?;
