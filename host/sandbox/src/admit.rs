@@ -14,11 +14,11 @@ use crate::{limits, linker};
 
 /// Components inside components, the outermost counted.
 const DEPTH: usize = 8;
-/// Bytes of one function. The largest of real interpreters are a few hundred KiB.
+/// Bytes of one function. Chosen; raise it if an interpreter's main loop needs it.
 const FUNCTION_BYTES: usize = 2 << 20;
 /// Locals of one function; the format allows 50,000.
 const LOCALS: u64 = 10_000;
-/// Blocks inside blocks. Switches over large tables have one per case.
+/// Blocks inside blocks. Chosen; a switch has one per case.
 const NESTING: usize = 5_000;
 /// Targets of one `br_table`.
 const BRANCHES: u32 = 20_000;

@@ -62,7 +62,11 @@ pub(crate) fn engine(config: &SandboxConfig) -> Result<Engine, SandboxError> {
     c.wasm_backtrace_max_frames(None);
 
     c.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(config)));
-    Engine::new(&c).map_err(|e| SandboxError::Engine(format!("{e:#}")))
+    Engine::new(&c).map_err(|e| {
+        SandboxError::Engine(format!(
+            "{e:#} (if address space is short, a smaller `max_runs` needs less of it)"
+        ))
+    })
 }
 
 /// Slots are reserved as address space when the host starts and become memory

@@ -80,6 +80,9 @@ pub(crate) enum Halt {
          (was a request body left unfinished?)"
     )]
     Deadlock,
+    /// A panic in a host call, seen where the run is driven.
+    #[error("a call that it made failed in the host; this is a fault of the host")]
+    HostPanic,
     /// `wasi:cli/exit`.
     #[error("it left through wasi:cli/exit with status {0}, without a result")]
     Exited(u8),

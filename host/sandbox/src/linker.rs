@@ -138,11 +138,9 @@ pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
     sockets::ip_name_lookup::add_to_linker::<State, NoNetwork>(l, |_| NoNetwork)?;
     sockets::tcp_create_socket::add_to_linker::<State, NoNetwork>(l, |_| NoNetwork)?;
     sockets::udp_create_socket::add_to_linker::<State, NoNetwork>(l, |_| NoNetwork)?;
-    sockets::network::add_to_linker::<State, NoNetwork>(
-        l,
-        &sockets::network::LinkOptions::default(),
-        |_| NoNetwork,
-    )?;
+    let mut network = sockets::network::LinkOptions::default();
+    network.network_error_code(true);
+    sockets::network::add_to_linker::<State, NoNetwork>(l, &network, |_| NoNetwork)?;
     sockets::tcp::add_to_linker::<State, WasiSockets>(l, State::sockets)?;
     sockets::udp::add_to_linker::<State, WasiSockets>(l, State::sockets)?;
     Ok(linker)

@@ -2,7 +2,9 @@
 //! for how it ended.
 
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::task::Poll;
 
 use countersign_domain::canonical::{CanonicalJson, JsonError, Limits, Refusal};
 use countersign_domain::run::{Ended, RunLimits, ToolFailure};
@@ -49,7 +51,10 @@ async fn drive<T>(
         let mut call = pin!(call);
         let driven = poll_fn(|cx| {
             setting.cpu.enter();
-            let polled = call.as_mut().poll(cx);
+            // A host call that panics is a fault of ours that a component found. It
+            // ends that run; the store is not used again.
+            let polled = catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx)));
+            let polled = polled.unwrap_or_else(|_| Poll::Ready(Err(Halt::HostPanic.into())));
             setting.cpu.leave();
             if polled.is_pending() {
                 setting.outbox.gather(cx);
@@ -81,7 +86,9 @@ fn explain(error: &wasmtime::Error, refused: Option<&'static str>) -> Ended {
             Halt::GateFailed => Ended::Unavailable(halt.to_string()),
             Halt::Limit { limit, why } => trapped(why.clone(), Some(limit)),
             Halt::NotGranted(_) => trapped(halt.to_string(), Some("capability")),
-            Halt::Deadlock | Halt::Exited(_) | Halt::NoAction => trapped(halt.to_string(), None),
+            Halt::Deadlock | Halt::Exited(_) | Halt::NoAction | Halt::HostPanic => {
+                trapped(halt.to_string(), None)
+            }
         };
     }
     if let Some(full) = error.downcast_ref::<PoolConcurrencyLimitError>() {

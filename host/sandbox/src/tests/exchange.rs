@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use countersign_domain::run::Ended;
 use wasmtime::Store;
 use wasmtime::component::Resource;
 use wasmtime_wasi_http::FieldMap;
@@ -11,7 +12,7 @@ use wasmtime_wasi_http::p2::types::{HostFutureIncomingResponse, HostOutgoingRequ
 use super::rig::{Gate, LIMITS, STARTED, answered, at, mode, probe};
 use crate::clocks::MONOTONIC_START;
 use crate::state::{Setting, State};
-use crate::{EffectGate, SandboxConfig, engine, http};
+use crate::{EffectGate, SandboxConfig, engine, http, run};
 
 fn store(gate: Arc<dyn EffectGate>) -> Store<State> {
     let config = SandboxConfig { max_runs: 1, ..SandboxConfig::default() };
@@ -119,4 +120,19 @@ async fn a_store_that_is_gone_submits_nothing() {
         tokio::task::yield_now().await;
     }
     assert_eq!(gate.count(), 0);
+}
+
+#[tokio::test]
+async fn a_panic_in_a_host_call_ends_that_run_and_no_other() {
+    let config = SandboxConfig { max_runs: 1, ..SandboxConfig::default() };
+    let engine = engine::engine(&config).unwrap();
+    for _ in 0..3 {
+        let setting = Setting::bare(LIMITS);
+        let ended =
+            run::run(&engine, &setting, async |_| -> wasmtime::Result<()> { panic!("on purpose") }).await;
+        match ended {
+            Err(Ended::Trapped { why, limit: None }) => assert!(why.contains("fault of the host"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+    }
 }
