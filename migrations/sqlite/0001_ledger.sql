@@ -167,10 +167,13 @@ create table actions (
     constraint actions_tenant foreign key (tenant_id) references tenants (tenant_id),
     constraint actions_component foreign key (tenant_id, component_digest) references components (tenant_id, digest),
     constraint actions_grant foreign key (tenant_id, grant_digest) references grants (tenant_id, digest),
-    constraint actions_state check (state in (
-        'proposed', 'awaiting_approval', 'approved', 'executing', 'succeeded',
-        'failed_retryable', 'failed_terminal', 'outcome_unknown', 'cancelled', 'expired'
-    )),
+    -- Here and below no list of more than two: SQLite builds a table for one, for
+    -- each row that it checks.
+    constraint actions_state check (
+        state = 'proposed' or state = 'awaiting_approval' or state = 'approved' or state = 'executing'
+        or state = 'succeeded' or state = 'failed_retryable' or state = 'failed_terminal'
+        or state = 'outcome_unknown' or state = 'cancelled' or state = 'expired'
+    ),
     constraint actions_lease_iff_executing check (
         (state = 'executing') = (attempt_id is not null)
         and (state = 'executing') = (lease_expires is not null)
@@ -179,7 +182,7 @@ create table actions (
     -- The states that only an approved action reaches. The other ends, and
     -- outcome_unknown after a rewound ledger, may come without an approval.
     constraint actions_approved_as_shown check (
-        state not in ('approved', 'executing', 'succeeded', 'failed_retryable')
+        (state <> 'approved' and state <> 'executing' and state <> 'succeeded' and state <> 'failed_retryable')
         or (approved_fingerprint is not distinct from fingerprint and approved_at is not null)
     ),
     constraint actions_result_iff_succeeded check ((state = 'succeeded') = (result is not null)),
@@ -187,9 +190,11 @@ create table actions (
     -- An unknown outcome is never hidden behind another state; failed_terminal
     -- may have one, where a person gave up.
     constraint actions_unknown_never_hidden check (
-        unknown_effects = 0 or state in ('executing', 'outcome_unknown', 'failed_terminal')
+        unknown_effects = 0 or state = 'executing' or state = 'outcome_unknown' or state = 'failed_terminal'
     ),
-    constraint actions_undone_has_no_writes check (state not in ('cancelled', 'expired') or standing_writes = 0),
+    constraint actions_undone_has_no_writes check (
+        (state <> 'cancelled' and state <> 'expired') or standing_writes = 0
+    ),
     constraint actions_retryable_is_due check (state <> 'failed_retryable' or next_attempt is not null),
     constraint actions_counts check (
         attempts_left >= 0 and repeats_left >= 0 and unknown_effects >= 0 and standing_writes >= 0
@@ -223,11 +228,12 @@ create trigger actions_move_as_events_say before update of state, event_seq, res
 on actions
 begin
     select case
-        when old.state in ('succeeded', 'failed_terminal', 'cancelled', 'expired')
+        when old.state = 'succeeded' or old.state = 'failed_terminal' or old.state = 'cancelled'
+            or old.state = 'expired'
             then raise(abort, 'actions_terminal_never_changes')
         when new.state <> old.state and new.event_seq <> old.event_seq + 1
             then raise(abort, 'actions_state_needs_event')
-        when new.event_seq not in (old.event_seq, old.event_seq + 1)
+        when new.event_seq <> old.event_seq and new.event_seq <> old.event_seq + 1
             then raise(abort, 'actions_event_seq_has_no_gap')
     end;
 end;
@@ -294,8 +300,12 @@ create table effects (
 
     constraint effects_pkey primary key (tenant_id, action_id, ordinal),
     constraint effects_action foreign key (tenant_id, action_id) references actions (tenant_id, id),
-    constraint effects_status check (status in ('in_flight', 'succeeded', 'failed', 'unknown')),
-    constraint effects_class check (class in ('read', 'provider-idempotent', 'verifiable', 'manual')),
+    constraint effects_status check (
+        status = 'in_flight' or status = 'succeeded' or status = 'failed' or status = 'unknown'
+    ),
+    constraint effects_class check (
+        class = 'read' or class = 'provider-idempotent' or class = 'verifiable' or class = 'manual'
+    ),
     constraint effects_only_writes_are_open check (write = 1 or status in ('succeeded', 'failed')),
     constraint effects_sent_has_key check (write = 0 or send = 0 or provider_key is not null),
     constraint effects_open_was_sent check (
@@ -319,7 +329,7 @@ begin
 end;
 
 create trigger effects_first_sent_never_moves before update of first_sent
-on effects when old.status in ('in_flight', 'unknown', 'succeeded') and new.status <> 'failed'
+on effects when old.status <> 'failed' and new.status <> 'failed'
     and new.first_sent is distinct from old.first_sent
 begin
     select raise(abort, 'effects_first_sent_never_moves');

@@ -2,11 +2,7 @@
 
 use std::path::Path;
 
-use countersign_domain::event::chain;
-use countersign_domain::id::Digest;
-use countersign_domain::time::Timestamp;
 use rusqlite::config::DbConfig;
-use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OpenFlags};
 
 use super::lock::HostLock;
@@ -111,7 +107,6 @@ pub(crate) fn writer(options: &SqliteOptions) -> Result<(Connection, i64), Store
         conn.pragma_update_and_check(None, "max_page_count", pages, |row| row.get::<_, i64>(0))
             .map_err(&opening)?;
     }
-    add_functions(&conn).map_err(&opening)?;
     let now = options.clock.now().as_micros();
     migrate::run(&mut conn, migrate::ALL, now).map_err(|error| match error {
         StoreError::CannotOpen { what } => {
@@ -169,19 +164,6 @@ fn read_back(conn: &Connection, options: &SqliteOptions) -> Result<(), StoreErro
         )));
     }
     Ok(())
-}
-
-/// The link between events, as the domain computes it.
-pub(crate) fn add_functions(conn: &Connection) -> rusqlite::Result<()> {
-    let flags =
-        FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC | FunctionFlags::SQLITE_DIRECTONLY;
-    conn.create_scalar_function("event_chain", 4, flags, |context| {
-        let before: [u8; 32] = context.get(0)?;
-        let seq: u32 = context.get(1)?;
-        let at: i64 = context.get(2)?;
-        let body = context.get_raw(3).as_str().map_err(rusqlite::Error::from)?;
-        Ok(chain(Digest::from_bytes(before), seq, Timestamp::from_micros(at), body).as_bytes().to_vec())
-    })
 }
 
 #[cfg(test)]

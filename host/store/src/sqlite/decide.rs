@@ -6,7 +6,7 @@ use std::time::Duration;
 use countersign_domain::action::{Action, State};
 use countersign_domain::effect::EffectStatus;
 use countersign_domain::event::{self, EventBody};
-use countersign_domain::id::{ActionId, TenantId};
+use countersign_domain::id::{ActionId, Digest, TenantId};
 use rusqlite::params;
 
 use super::claim::insert_settled;
@@ -45,19 +45,12 @@ pub(super) fn lost<T>(tx: &Tx<'_>, tenant: &TenantId, id: ActionId) -> Result<St
 
 /// The event of a transition that was just made; its number is the row's.
 pub(super) fn write_event(tx: &Tx<'_>, action: &Action, moved: Move) -> Result<(), StoreError> {
-    let body = EventBody { fact: moved.fact, to: moved.to, by: moved.by }.canonical();
-    let written = tx.run(
-        sql::INSERT_EVENT,
-        params![
-            action.tenant.as_str(),
-            action.id.0.as_bytes(),
-            action.event_seq,
-            tx.next_cursor(),
-            tx.now.as_micros(),
-            body,
-        ],
-    )?;
-    if written != 1 {
+    let (tenant, id) = (action.tenant.as_str(), action.id.0);
+    let before: Option<[u8; 32]> =
+        tx.row(sql::HASH_BEFORE, params![tenant, id.as_bytes(), action.event_seq], |row| {
+            row.get(0).map_err(super::fault::statement)
+        })?;
+    let Some(before) = before else {
         return Err(StoreError::Damaged {
             what: format!(
                 "event {} of the action {} is missing; nothing can be linked on to it",
@@ -65,7 +58,21 @@ pub(super) fn write_event(tx: &Tx<'_>, action: &Action, moved: Move) -> Result<(
                 action.id
             ),
         });
-    }
+    };
+    let body = EventBody { fact: moved.fact, to: moved.to, by: moved.by }.canonical();
+    let hash = event::chain(Digest::from_bytes(before), action.event_seq, tx.now, &body);
+    tx.run(
+        sql::INSERT_EVENT,
+        params![
+            tenant,
+            id.as_bytes(),
+            action.event_seq,
+            tx.next_cursor(),
+            tx.now.as_micros(),
+            body,
+            hash.as_bytes(),
+        ],
+    )?;
     tx.changed(&action.tenant, action.id);
     Ok(())
 }
@@ -128,7 +135,7 @@ pub(super) fn propose(tx: &Tx<'_>, new: NewAction) -> Result<Proposed, StoreErro
         let body = EventBody { fact: moved.fact, to: moved.to, by: moved.by }.canonical();
         before = event::chain(before, seq, tx.now, &body);
         tx.run(
-            sql::INSERT_FIRST_EVENTS,
+            sql::INSERT_EVENT,
             params![
                 new.tenant.as_str(),
                 new.id.0.as_bytes(),

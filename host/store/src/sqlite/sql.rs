@@ -70,15 +70,12 @@ pub(crate) const NAME_SUCCESSOR: &str = "update actions set superseded_by = ?3
 where tenant_id = ?1 and id = ?2 and superseded_by is null
     and state in ('succeeded', 'failed_terminal', 'cancelled', 'expired')";
 
-/// Written with the proposal, whose hashes are computed in one go.
-pub(crate) const INSERT_FIRST_EVENTS: &str =
-    "insert into events (tenant_id, action_id, seq, cursor, at, body, hash)
+pub(crate) const INSERT_EVENT: &str = "insert into events (tenant_id, action_id, seq, cursor, at, body, hash)
 values (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 
-/// Links on to the event before; no row where that one is missing.
-pub(crate) const INSERT_EVENT: &str = "insert into events (tenant_id, action_id, seq, cursor, at, body, hash)
-select ?1, ?2, ?3, ?4, ?5, ?6, event_chain(hash, ?3, ?5, ?6)
-from events where tenant_id = ?1 and action_id = ?2 and seq = ?3 - 1";
+/// What an event links on to; `?3` its own number.
+pub(crate) const HASH_BEFORE: &str =
+    "select hash from events where tenant_id = ?1 and action_id = ?2 and seq = ?3 - 1";
 
 /// `?3` approver, `?4` now, `?5` what they saw, `?6` where the last yes leads.
 pub(crate) const APPROVE: &str = "update actions set

@@ -3,7 +3,7 @@
 
 use rusqlite::Connection;
 
-use crate::sqlite::{connect, migrate, sql};
+use crate::sqlite::{migrate, sql};
 
 macro_rules! statements {
     ($($name:ident),* $(,)?) => { &[$((stringify!($name), sql::$name)),*] };
@@ -41,7 +41,7 @@ const ALL: &[(&str, &str)] = statements![
     INSERT_COMPONENT,
     INSERT_EFFECT,
     INSERT_EVENT,
-    INSERT_FIRST_EVENTS,
+    HASH_BEFORE,
     INSERT_GRANT,
     INSERT_LOG,
     INSERT_MIGRATION,
@@ -98,7 +98,6 @@ const MAY_SCAN: &[&str] = &["APPLIED_MIGRATIONS", "LAST_CURSOR", "DUE_AFTER_OPEN
 
 fn migrated() -> Connection {
     let mut conn = Connection::open_in_memory().unwrap();
-    connect::add_functions(&conn).unwrap();
     migrate::run(&mut conn, migrate::ALL, 0).unwrap();
     conn
 }
@@ -210,7 +209,6 @@ fn every_key_is_led_by_the_tenant() {
 #[test]
 fn a_migration_that_fails_leaves_nothing_behind() {
     let mut conn = Connection::open_in_memory().unwrap();
-    connect::add_functions(&conn).unwrap();
     let broken = migrate::Migration {
         number: 2,
         name: "broken",
