@@ -38,6 +38,16 @@ impl Paint {
         self.with(code, text)
     }
 
+    /// It is right.
+    pub fn good(self, text: &str) -> String {
+        self.with("32", text)
+    }
+
+    /// It is wrong.
+    pub fn bad(self, text: &str) -> String {
+        self.with("31", text)
+    }
+
     fn with(self, code: &str, text: &str) -> String {
         if self.0 { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
     }

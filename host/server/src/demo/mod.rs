@@ -6,19 +6,23 @@ mod grants;
 mod scenes;
 mod stage;
 
-use std::io::{IsTerminal as _, Write as _};
-use std::path::Path;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
+
+use crate::cli::Paint;
+use stage::Stage;
 
 /// Options of the demo.
 #[derive(Debug, Clone, clap::Args)]
 pub struct DemoArgs {
     /// Keep store, logs and provider log in this folder instead of a temporary one.
     #[arg(long)]
-    keep: Option<std::path::PathBuf>,
+    keep: Option<PathBuf>,
     /// Switch one protection off in the host: claim, fingerprint or record. The demo must fail then.
     #[cfg(feature = "planted-bugs")]
     #[arg(long, value_name = "NAME")]
@@ -55,17 +59,23 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
             (temporary.0.clone(), Some(temporary))
         }
     };
-    let played = play(&binary, &folder, args.planted_bug());
+    let played = play(&binary, &folder, temporary.is_some(), args.planted_bug());
     drop(temporary);
     played
 }
 
-fn play(binary: &Path, folder: &Path, planted_bug: Option<String>) -> anyhow::Result<ExitCode> {
+fn play(
+    binary: &Path,
+    folder: &Path,
+    temporary: bool,
+    planted_bug: Option<String>,
+) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
-    let paint = Paint { on: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() };
+    let paint = Paint::of(&std::io::stdout());
     let mut out = std::io::stdout().lock();
     writeln!(out, "Setting the stage: a provider that logs every request, a host, three tools …")?;
-    let stage = stage::Stage::set(binary, folder, planted_bug)?;
+    let stage = Arc::new(Stage::set(binary, folder, planted_bug)?);
+    leave_nothing_behind(stage.clone(), temporary.then(|| folder.to_owned()));
     let mut wrong = 0;
     for (number, play) in (1..).zip(scenes::ALL) {
         let scene = match play(&stage) {
@@ -78,7 +88,7 @@ fn play(binary: &Path, folder: &Path, planted_bug: Option<String>) -> anyhow::Re
                 continue;
             }
         };
-        writeln!(out, "\n{}", paint.strong(&format!("{number}. {}", scene.title)))?;
+        writeln!(out, "\n{}", paint.bold(&format!("{number}. {}", scene.title)))?;
         for line in &scene.told {
             writeln!(out, "   told     {line}")?;
         }
@@ -104,27 +114,24 @@ fn play(binary: &Path, folder: &Path, planted_bug: Option<String>) -> anyhow::Re
     }
 }
 
-struct Paint {
-    on: bool,
-}
-
-impl Paint {
-    fn wrap(&self, code: &str, text: &str) -> String {
-        if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
-    }
-    fn strong(&self, text: &str) -> String {
-        self.wrap("1", text)
-    }
-    fn good(&self, text: &str) -> String {
-        self.wrap("32", text)
-    }
-    fn bad(&self, text: &str) -> String {
-        self.wrap("31", text)
-    }
+/// On Ctrl-C the host goes, and the folder; the provider ends by itself when
+/// this process does.
+fn leave_nothing_behind(stage: Arc<Stage>, folder: Option<PathBuf>) {
+    std::thread::spawn(move || {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+        if runtime.block_on(tokio::signal::ctrl_c()).is_err() {
+            return;
+        }
+        let _ = stage.host.kill();
+        if let Some(folder) = folder {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+        std::process::exit(130);
+    });
 }
 
 /// A folder that goes when this does.
-struct Temporary(std::path::PathBuf);
+struct Temporary(PathBuf);
 
 fn temporary_folder() -> anyhow::Result<Temporary> {
     let mut random = [0u8; 8];

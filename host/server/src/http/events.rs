@@ -343,7 +343,8 @@ mod tests {
         let mut places = Vec::new();
         for token in 0..10 {
             for _ in 0..5 {
-                places.push(streams.clone().enter(&caller("a", &token.to_string())).ok().expect("a place"));
+                let place = streams.clone().enter(&caller("a", &token.to_string()));
+                places.push(place.unwrap_or_else(|_| panic!("no place for token {token}")));
             }
             assert!(streams.clone().enter(&caller("a", &token.to_string())).is_err(), "a sixth of one token");
         }

@@ -155,6 +155,10 @@ fn sync_with_folder(file: &File, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the provider stands for the world outside, which has clocks of its own"
+)]
 fn now_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
