@@ -5,6 +5,7 @@
 //! happens in it and what must come of it. P and a number: a promise of the
 //! product. `break` and a number: a rule that looks right and is not.
 
+mod chaos;
 mod deciding;
 #[cfg(feature = "planted-bugs")]
 mod planted;

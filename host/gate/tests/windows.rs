@@ -4,7 +4,7 @@
 use countersign_domain::action::{Action, State};
 use countersign_domain::effect::{Answer, EffectStatus};
 use countersign_domain::id::ActionId;
-use countersign_gate::Point;
+use countersign_gate::{GateError, Point};
 use countersign_gate::resolve::Word;
 use serde_json::json;
 
@@ -38,9 +38,11 @@ async fn die_at(rig: &mut Rig, id: ActionId, n: usize, found: Found) -> Option<P
 }
 
 /// A person looks at the provider's log and says what is there.
-pub async fn tell_the_truth(rig: &mut Rig, action: Action) -> Action {
+pub async fn try_to_tell_the_truth(rig: &mut Rig, action: &Action) -> Result<Action, GateError> {
     let effects = rig.effects(action.id).await;
-    let unknown = effects.iter().find(|effect| effect.status == EffectStatus::Unknown).unwrap();
+    let Some(unknown) = effects.iter().find(|effect| effect.status == EffectStatus::Unknown) else {
+        return Ok(rig.row(action.id).await);
+    };
     let path = unknown.request.url.split_once(&rig.provider.address.to_string()).unwrap().1;
     let body = String::from_utf8(unknown.request.body.clone()).unwrap();
     let acted = rig.provider.acted().iter().any(|acted| acted.path == path && acted.body == body);
@@ -50,7 +52,12 @@ pub async fn tell_the_truth(rig: &mut Rig, action: Action) -> Action {
         rig.clock.advance(unknown.terms.settle);
         Word::DidNotHappen
     };
-    rig.resolve(action.id, unknown.ordinal.0, word).await.unwrap();
+    rig.resolve_send(action.id, unknown.ordinal.0, Some(unknown.send.0), word, "their log").await
+}
+
+/// The same where nobody else moves the action, and on to its end.
+pub async fn tell_the_truth(rig: &mut Rig, action: Action) -> Action {
+    try_to_tell_the_truth(rig, &action).await.unwrap();
     rig.settle(action.id).await
 }
 

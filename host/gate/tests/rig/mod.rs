@@ -134,6 +134,13 @@ impl Rig {
         self.tend(false).await;
     }
 
+    /// The host's process dies wherever it is, and comes again over a store that
+    /// other hosts have open, too.
+    pub async fn another_life(&mut self) {
+        self.host.take().unwrap().die().await;
+        self.host = Some(self.another_host());
+    }
+
     /// Another configuration from now on.
     pub fn reconfigure(&mut self, change: impl FnOnce(&mut GateConfig)) {
         change(&mut self.config);
@@ -218,6 +225,11 @@ impl Rig {
         self.quiet(id).await
     }
 
+    /// Executes, and does not even wait for its own run.
+    pub async fn attempt_briefly(&self, id: ActionId) -> Result<Execution, GateError> {
+        self.host().run(async move |gate: Gate| gate.execute(&tenant(), id, Duration::from_millis(2)).await).await
+    }
+
     pub async fn resolve(&self, id: ActionId, ordinal: u32, word: Word) -> Result<Action, GateError> {
         self.resolve_send(id, ordinal, None, word, "ticket 4711").await
     }
@@ -239,6 +251,10 @@ impl Rig {
         self.host()
             .run(async move |gate: Gate| gate.resolve(&tenant(), id, &principal("ops"), resolution).await)
             .await
+    }
+
+    pub async fn store_now(&self) -> countersign_domain::time::Timestamp {
+        self.store().now().await.unwrap()
     }
 
     // ---- looking ---------------------------------------------------------------
