@@ -311,7 +311,10 @@ impl Ending<'_> {
         let fence = self.remains.sending;
         let ordinal =
             fence.map(|fence| fence.ordinal).or(open.map(|record| record.ordinal)).unwrap_or(Ordinal(0));
-        let why = error.as_ref().map_or("the tool returned without asking about it", |error| error.message.as_str()).to_owned();
+        let why = error
+            .as_ref()
+            .map_or("the tool returned without asking about it", |error| error.message.as_str())
+            .to_owned();
         // What the attempt ended of is no answer to whether the effect happened.
         // Only a component that diverged stays named: asking again through it
         // would be asking for something else.

@@ -1,6 +1,7 @@
 //! Executing an action: claim it, run it, write down how it ended; or wait for
 //! whoever does. Nobody runs it because they got tired of waiting.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use countersign_domain::id::{ActionId, AttemptId, TenantId};
 use countersign_domain::plan::Plan;
 use countersign_domain::run::{Call, Ended, RunContext, RunReport};
 use countersign_store::steps::{ClaimAction, ClaimKind, ClaimedAction, EndAttempt, Step};
+use futures::FutureExt as _;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
@@ -291,8 +293,15 @@ impl Inner {
     }
 
     async fn run_prepared(self: &Arc<Inner>, (attempt, call): (Arc<Attempt>, Call)) -> Option<Box<Action>> {
-        let heartbeat = tokio::spawn(beat(attempt.clone()));
-        let report = self.components.invoke(call, Arc::new(Way(attempt.clone()))).await;
+        // Ends with this run however it ends: a heartbeat that outlives its
+        // attempt would keep the lease for ever.
+        let heartbeat = Heartbeat(tokio::spawn(beat(attempt.clone())));
+        let running = self.components.invoke(call, Arc::new(Way(attempt.clone())));
+        let report = AssertUnwindSafe(running).catch_unwind().await.unwrap_or_else(|_| {
+            tracing::error!(action = %attempt.action.id, "the code that runs components panicked");
+            let why = "the host failed while it ran the tool".to_owned();
+            RunReport { ended: Ended::Trapped { why, limit: None }, log: Vec::new() }
+        });
         self.reached(Point::BeforeEnd, None).await;
         // Taken when no send runs any more: an attempt never ends while one does.
         let progress = if countersign_domain::planted::on("end-while-sending") {
@@ -300,7 +309,7 @@ impl Inner {
         } else {
             Some(attempt.progress.lock().await)
         };
-        heartbeat.abort();
+        drop(heartbeat);
         let cancel = match attempt.halted.load(Ordering::Acquire) {
             false => None,
             true => self.row(&attempt.action.tenant, attempt.action.id).await.ok()?.cancel_requested,
@@ -431,6 +440,15 @@ async fn until(instant: Option<Instant>) {
     match instant {
         Some(instant) => tokio::time::sleep_until(instant).await,
         None => std::future::pending().await,
+    }
+}
+
+/// A heartbeat that stops when it is dropped.
+struct Heartbeat(tokio::task::JoinHandle<()>);
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

@@ -66,12 +66,10 @@ fn grant(class: &str, dice: &mut Dice) -> GrantText {
         _ => "unknown",
     };
     let retention = if class == "provider-idempotent" { "key_retention = \"1h\"" } else { "" };
-    GrantText::default().approval("required = 0\nexpires_after = \"12h\"").route("GET", "/**", "read", "").route(
-        "POST",
-        "/**",
-        class,
-        &format!("unplanned = 8\non_5xx = \"{on_5xx}\"\n{retention}"),
-    )
+    GrantText::default()
+        .approval("required = 0\nexpires_after = \"12h\"")
+        .route("GET", "/**", "read", "")
+        .route("POST", "/**", class, &format!("unplanned = 8\non_5xx = \"{on_5xx}\"\n{retention}"))
 }
 
 /// What one seed does to one action.
@@ -148,7 +146,10 @@ async fn storm(rig: &mut Rig, class: &'static str, seed: u64) -> Vec<String> {
             92..94 => {
                 let _ = rig.cancel(id).await;
             }
-            94..96 => rig.put_grant("storm", &text.clone().limits(&format!("effects = {}", 20 + dice.roll(9)))).await,
+            94..96 => {
+                rig.put_grant("storm", &text.clone().limits(&format!("effects = {}", 20 + dice.roll(9))))
+                    .await
+            }
             _ => {
                 let action = rig.row(id).await;
                 let nobody_sends = frozen.is_empty();

@@ -7,6 +7,7 @@
 
 mod chaos;
 mod deciding;
+mod installing;
 #[cfg(feature = "planted-bugs")]
 mod planted;
 mod proposing;

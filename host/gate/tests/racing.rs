@@ -317,6 +317,33 @@ fn a_late_answer_that_settles_its_own_send_brings_the_action_on_at_once() {
 }
 
 #[test]
+fn p2_break_31_an_answer_about_an_earlier_send_that_arrives_after_a_later_one_became_unknown_is_stale() {
+    run(async |rig| {
+        rig.install("refund", &keyed(), refund()).await;
+        rig.provider.next("/refunds", Do::HoldAnswer);
+        rig.provider.next("/refunds", Do::LoseReply);
+        let id = rig.propose("refund", amount(5)).await.id;
+        let slow = rig.another_host();
+        let _execution = slow.spawn(async move |gate: Gate| gate.execute(&tenant(), id, LONG).await);
+        rig.provider.holds(1).await;
+        rig.clock.advance(rig.config.lease.length * 2);
+        rig.tend(false).await;
+        let action = rig.row(id).await;
+        assert_eq!(action.state, State::OutcomeUnknown);
+        rig.clock.advance(action.next_attempt.unwrap().since(action.updated));
+        rig.tend(false).await;
+        let second = |action: &countersign_domain::action::Action| action.attempt.0 == 2;
+        rig.until(id, |action| second(action) && action.state == State::OutcomeUnknown).await;
+        let before = rig.row(id).await;
+        rig.provider.release();
+        slow.run(async move |gate: Gate| gate.drain().await).await;
+        assert_eq!(rig.row(id).await, before, "nothing moved");
+        assert_eq!(rig.settle(id).await.state, State::Succeeded);
+        assert_eq!((rig.provider.requests("/refunds").len(), rig.provider.count("/refunds")), (3, 1));
+    });
+}
+
+#[test]
 fn p2_break_33_a_late_in_flight_to_a_repeat_settles_nothing() {
     run(async |rig| {
         rig.install("refund", &keyed(), refund()).await;

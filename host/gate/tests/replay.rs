@@ -216,6 +216,30 @@ fn break_26_try_later_asks_reads_after_the_last_write_again_and_replays_the_writ
     });
 }
 
+#[test]
+fn try_later_after_a_refusal_asks_it_again_and_it_may_pass_by_then() {
+    run(async |rig| {
+        let secret = "[http.headers]\nX-Token = \"{{secret:late}}\"";
+        let grant = GrantText::default().route("POST", "/pay", "manual", secret);
+        let script = Script::new(|fx| async move {
+            match fx.post("/pay", "1").await {
+                Shown::Refused(_) => try_later("not set up yet"),
+                Shown::Answer(answer) => done(json!(answer.status)),
+            }
+        });
+        rig.install("waits", &grant, script).await;
+        let id = rig.propose("waits", json!({})).await.id;
+        let action = rig.attempt(id).await;
+        assert_eq!((action.state, row_code(&action)), (State::FailedRetryable, "tool_try_later"));
+        rig.safe.put("late", "a-token-that-came-late");
+        let action = rig.settle(id).await;
+        assert_eq!((action.state, action.error), (State::Succeeded, None));
+        let history: Vec<_> = rig.history(id).await.iter().map(|e| (e.ordinal.0, e.status)).collect();
+        assert_eq!(history, [(1, EffectStatus::Failed), (1, EffectStatus::Succeeded)]);
+        assert_eq!(rig.provider.requests("/pay").len(), 1);
+    });
+}
+
 /// Tries later on whatever is no success.
 fn patient() -> Script {
     Script::new(|fx| async move {

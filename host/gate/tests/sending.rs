@@ -458,3 +458,33 @@ fn p9_a_read_that_cannot_be_made_costs_an_attempt_and_is_made_later() {
         assert_eq!(action.result.unwrap().as_str(), r#"{"asked":1}"#);
     });
 }
+
+#[test]
+fn p9_a_host_that_panics_while_it_runs_a_tool_ends_the_attempt_and_awaits_its_send() {
+    run(async |rig| {
+        let now = Arc::new(Notify::new());
+        let (told, runs) = (now.clone(), AtomicU32::new(0));
+        let script = Script::new(move |fx| {
+            let (run, now) = (runs.fetch_add(1, Ordering::SeqCst), told.clone());
+            async move {
+                let sending = tokio::spawn(async move { fx.post("/refunds", "1").await });
+                if run == 1 {
+                    now.notified().await;
+                    panic!("a bug of whoever runs components");
+                }
+                done(json!(sending.await.unwrap().status()))
+            }
+        });
+        rig.install("refund", &unkeyed("manual"), script).await;
+        rig.provider.next("/refunds", Do::Hold(Box::new(Do::Act)));
+        let id = rig.propose("refund", json!({})).await.id;
+        let _execution = rig.spawn_execute(id, Duration::ZERO);
+        rig.provider.holds(1).await;
+        now.notify_one();
+        rig.provider.release();
+        let action = rig.quiet(id).await;
+        assert_eq!((action.state, row_code(&action)), (State::FailedRetryable, "tool_trapped"));
+        assert_eq!(rig.settle(id).await.state, State::Succeeded);
+        assert_eq!(rig.provider.requests("/refunds").len(), 1);
+    });
+}

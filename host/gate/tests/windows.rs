@@ -4,8 +4,8 @@
 use countersign_domain::action::{Action, State};
 use countersign_domain::effect::{Answer, EffectStatus};
 use countersign_domain::id::ActionId;
-use countersign_gate::{GateError, Point};
 use countersign_gate::resolve::Word;
+use countersign_gate::{GateError, Point};
 use serde_json::json;
 
 use crate::rig::*;

@@ -227,7 +227,9 @@ impl Rig {
 
     /// Executes, and does not even wait for its own run.
     pub async fn attempt_briefly(&self, id: ActionId) -> Result<Execution, GateError> {
-        self.host().run(async move |gate: Gate| gate.execute(&tenant(), id, Duration::from_millis(2)).await).await
+        self.host()
+            .run(async move |gate: Gate| gate.execute(&tenant(), id, Duration::from_millis(2)).await)
+            .await
     }
 
     pub async fn resolve(&self, id: ActionId, ordinal: u32, word: Word) -> Result<Action, GateError> {
