@@ -20,7 +20,7 @@ use crate::steps::{
     WriteClaimed,
 };
 
-pub(super) fn claim_action(tx: &Tx<'_>, claim: ClaimAction) -> Result<Step<ClaimedAction>, StoreError> {
+pub(super) fn claim_action(tx: &Tx<'_, '_>, claim: ClaimAction) -> Result<Step<ClaimedAction>, StoreError> {
     let statement = match claim.kind {
         #[cfg(feature = "planted-bugs")]
         ClaimKind::Run if countersign_domain::planted::on("claim") => sql::CLAIM_WHATEVER_THE_STATE,
@@ -58,7 +58,7 @@ pub(super) fn claim_action(tx: &Tx<'_>, claim: ClaimAction) -> Result<Step<Claim
 }
 
 pub(super) fn heartbeat(
-    tx: &Tx<'_>,
+    tx: &Tx<'_, '_>,
     tenant: &TenantId,
     id: ActionId,
     attempt: AttemptId,
@@ -79,7 +79,7 @@ pub(super) fn heartbeat(
     )
 }
 
-pub(super) fn claim_write(tx: &Tx<'_>, claim: ClaimWrite) -> Result<Step<WriteClaimed>, StoreError> {
+pub(super) fn claim_write(tx: &Tx<'_, '_>, claim: ClaimWrite) -> Result<Step<WriteClaimed>, StoreError> {
     let inherited = claim.first_sent;
     let window_ends = match (claim.terms.class, inherited) {
         (RecoveryClass::ProviderIdempotent, Some(first)) => {
@@ -128,7 +128,7 @@ pub(super) fn claim_write(tx: &Tx<'_>, claim: ClaimWrite) -> Result<Step<WriteCl
     Ok(Step::Made(claimed(record, lease_expires)))
 }
 
-fn take_row_for_write(tx: &Tx<'_>, conditions: &[&dyn rusqlite::ToSql]) -> Result<bool, StoreError> {
+fn take_row_for_write(tx: &Tx<'_, '_>, conditions: &[&dyn rusqlite::ToSql]) -> Result<bool, StoreError> {
     #[cfg(feature = "planted-bugs")]
     if countersign_domain::planted::on("write-claim-trusts-action-claim") {
         return Ok(tx.run(sql::CLAIM_WRITE_TRUSTING, conditions)? == 1);
@@ -138,7 +138,7 @@ fn take_row_for_write(tx: &Tx<'_>, conditions: &[&dyn rusqlite::ToSql]) -> Resul
     Ok(tx.run(sql::CLAIM_WRITE, conditions)? == 1)
 }
 
-fn lease_expires(tx: &Tx<'_>, tenant: &TenantId, id: ActionId) -> Result<i64, StoreError> {
+fn lease_expires(tx: &Tx<'_, '_>, tenant: &TenantId, id: ActionId) -> Result<i64, StoreError> {
     tx.row(sql::LEASE_EXPIRES, params![tenant.as_str(), id.0.as_bytes()], |row| {
         row.get(0).map_err(super::fault::statement)
     })?
@@ -155,7 +155,7 @@ fn claimed(record: EffectRecord, lease_expires: i64) -> WriteClaimed {
     }
 }
 
-pub(super) fn repeat_write(tx: &Tx<'_>, repeat: RepeatWrite) -> Result<Step<WriteClaimed>, StoreError> {
+pub(super) fn repeat_write(tx: &Tx<'_, '_>, repeat: RepeatWrite) -> Result<Step<WriteClaimed>, StoreError> {
     let (tenant, id) = (repeat.tenant.as_str(), repeat.action.0);
     let made = tx.run(
         sql::REPEAT_WRITE,
@@ -183,7 +183,7 @@ pub(super) fn repeat_write(tx: &Tx<'_>, repeat: RepeatWrite) -> Result<Step<Writ
 
 /// The row of an effect, which has to be there.
 pub(super) fn effect(
-    tx: &Tx<'_>,
+    tx: &Tx<'_, '_>,
     tenant: &TenantId,
     id: ActionId,
     ordinal: Ordinal,
@@ -195,7 +195,7 @@ pub(super) fn effect(
 
 /// Records effects that needed no claim under an attempt that goes on.
 pub(super) fn record_settled(
-    tx: &Tx<'_>,
+    tx: &Tx<'_, '_>,
     tenant: &TenantId,
     id: ActionId,
     attempt: AttemptId,
@@ -223,7 +223,7 @@ pub(super) fn record_settled(
 
 /// Inserts one that is settled as it comes.
 pub(super) fn insert_settled(
-    tx: &Tx<'_>,
+    tx: &Tx<'_, '_>,
     tenant: &TenantId,
     id: ActionId,
     attempt: AttemptId,
@@ -261,7 +261,7 @@ pub(super) fn insert_settled(
 /// Inserts an effect, in place of one that was set aside without having
 /// happened.
 fn insert_effect(
-    tx: &Tx<'_>,
+    tx: &Tx<'_, '_>,
     tenant: &TenantId,
     id: ActionId,
     record: &EffectRecord,

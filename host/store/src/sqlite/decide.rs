@@ -19,17 +19,17 @@ use countersign_domain::id::AttemptId;
 use countersign_domain::time::micros;
 
 /// The row as it stands, or that there is none.
-pub(super) fn stands(tx: &Tx<'_>, tenant: &TenantId, id: ActionId) -> Result<Action, StoreError> {
+pub(super) fn stands(tx: &Tx<'_, '_>, tenant: &TenantId, id: ActionId) -> Result<Action, StoreError> {
     tx.row(sql::ACTION, params![tenant.as_str(), id.0.as_bytes()], |row| rows::action(tx.conn(), row))?
         .ok_or_else(|| StoreError::NotFound { what: format!("the action {id}") })
 }
 
 /// Compares and sets: the row as it stands then, if the conditions held.
 pub(super) fn set(
-    tx: &Tx<'_>,
+    tx: &Tx<'_, '_>,
     tenant: &TenantId,
     id: ActionId,
-    statement: &str,
+    statement: &'static str,
     params: impl rusqlite::Params,
 ) -> Result<Option<Action>, StoreError> {
     match tx.run(statement, params)? {
@@ -39,12 +39,12 @@ pub(super) fn set(
 }
 
 /// Somebody else was first: the row, for saying why.
-pub(super) fn lost<T>(tx: &Tx<'_>, tenant: &TenantId, id: ActionId) -> Result<Step<T>, StoreError> {
+pub(super) fn lost<T>(tx: &Tx<'_, '_>, tenant: &TenantId, id: ActionId) -> Result<Step<T>, StoreError> {
     stands(tx, tenant, id).map(|action| Step::Lost(Box::new(action)))
 }
 
 /// The event of a transition that was just made; its number is the row's.
-pub(super) fn write_event(tx: &Tx<'_>, action: &Action, moved: Move) -> Result<(), StoreError> {
+pub(super) fn write_event(tx: &Tx<'_, '_>, action: &Action, moved: Move) -> Result<(), StoreError> {
     let (tenant, id) = (action.tenant.as_str(), action.id.0);
     let before: Option<[u8; 32]> =
         tx.row(sql::HASH_BEFORE, params![tenant, id.as_bytes(), action.event_seq], |row| {
@@ -77,7 +77,7 @@ pub(super) fn write_event(tx: &Tx<'_>, action: &Action, moved: Move) -> Result<(
     Ok(())
 }
 
-pub(super) fn propose(tx: &Tx<'_>, new: NewAction) -> Result<Proposed, StoreError> {
+pub(super) fn propose(tx: &Tx<'_, '_>, new: NewAction) -> Result<Proposed, StoreError> {
     let Some(last) = new.moves.last() else {
         return Err(StoreError::Damaged { what: "a proposal without a move".into() });
     };
@@ -206,7 +206,7 @@ pub(super) fn propose(tx: &Tx<'_>, new: NewAction) -> Result<Proposed, StoreErro
     })))
 }
 
-pub(super) fn approve(tx: &Tx<'_>, approve: Approve) -> Result<Step<Action>, StoreError> {
+pub(super) fn approve(tx: &Tx<'_, '_>, approve: Approve) -> Result<Step<Action>, StoreError> {
     let (tenant, id) = (approve.tenant.as_str(), approve.action.0);
     #[cfg(feature = "planted-bugs")]
     let statement = if countersign_domain::planted::on("fingerprint") {
@@ -267,7 +267,7 @@ pub(super) fn approve(tx: &Tx<'_>, approve: Approve) -> Result<Step<Action>, Sto
     Ok(Step::Made(action))
 }
 
-pub(super) fn transition(tx: &Tx<'_>, step: Transition) -> Result<Step<Action>, StoreError> {
+pub(super) fn transition(tx: &Tx<'_, '_>, step: Transition) -> Result<Step<Action>, StoreError> {
     let next_attempt = next_attempt(tx, step.moved.to, step.next_attempt_after);
     let made = set(
         tx,
@@ -298,7 +298,7 @@ pub(super) fn transition(tx: &Tx<'_>, step: Transition) -> Result<Step<Action>, 
 
 /// When the next attempt is due: in `failed_retryable` always some time, in
 /// `outcome_unknown` only where something is to be done without a person.
-pub(super) fn next_attempt(tx: &Tx<'_>, to: State, after: Option<Duration>) -> Option<i64> {
+pub(super) fn next_attempt(tx: &Tx<'_, '_>, to: State, after: Option<Duration>) -> Option<i64> {
     match to {
         State::FailedRetryable => Some(tx.now.plus(after.unwrap_or_default()).as_micros()),
         State::OutcomeUnknown => after.map(|after| tx.now.plus(after).as_micros()),
@@ -307,7 +307,7 @@ pub(super) fn next_attempt(tx: &Tx<'_>, to: State, after: Option<Duration>) -> O
 }
 
 pub(super) fn in_flight_becomes_unknown(
-    tx: &Tx<'_>,
+    tx: &Tx<'_, '_>,
     tenant: &TenantId,
     id: ActionId,
 ) -> Result<(), StoreError> {
@@ -316,7 +316,7 @@ pub(super) fn in_flight_becomes_unknown(
 }
 
 pub(super) fn request_cancel(
-    tx: &Tx<'_>,
+    tx: &Tx<'_, '_>,
     tenant: &TenantId,
     id: ActionId,
     reason: &str,
@@ -339,7 +339,7 @@ pub(super) fn request_cancel(
 }
 
 pub(super) fn postpone(
-    tx: &Tx<'_>,
+    tx: &Tx<'_, '_>,
     tenant: &TenantId,
     id: ActionId,
     expected: i64,
@@ -359,7 +359,7 @@ pub(super) fn postpone(
     }
 }
 
-pub(super) fn resolve(tx: &Tx<'_>, resolve: Resolve) -> Result<Step<Action>, StoreError> {
+pub(super) fn resolve(tx: &Tx<'_, '_>, resolve: Resolve) -> Result<Step<Action>, StoreError> {
     use countersign_domain::action::Fact;
     let (happened, did_not) = match &resolve.moved.fact {
         Fact::FoundDone { .. } => (true, false),

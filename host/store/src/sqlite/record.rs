@@ -13,7 +13,7 @@ use super::writer::Tx;
 use crate::StoreError;
 use crate::steps::{EndAttempt, Move, RecordSend, Recorded, SendResult, Step};
 
-pub(super) fn record_send(tx: &Tx<'_>, record: RecordSend) -> Result<Recorded, StoreError> {
+pub(super) fn record_send(tx: &Tx<'_, '_>, record: RecordSend) -> Result<Recorded, StoreError> {
     let (tenant, id, fence) = (record.tenant.as_str(), record.action.0, record.fence);
     let (status, answer, reference, refusal) = match record.result {
         SendResult::Answered { answer, reference } => {
@@ -90,7 +90,7 @@ pub(super) fn record_send(tx: &Tx<'_>, record: RecordSend) -> Result<Recorded, S
     Ok(Recorded::Late(Box::new(action)))
 }
 
-pub(super) fn end_attempt(tx: &Tx<'_>, end: EndAttempt) -> Result<Step<Action>, StoreError> {
+pub(super) fn end_attempt(tx: &Tx<'_, '_>, end: EndAttempt) -> Result<Step<Action>, StoreError> {
     let (tenant, id) = (end.tenant.as_str(), end.action.0);
     let outcome_lost = matches!(end.moved.fact, Fact::OutcomeLost { .. });
     // An attempt that was given back, at shutdown, was none.

@@ -195,7 +195,7 @@ fn installed(
 
 /// A digest is of its content, so the same digest again is the same grant.
 fn insert_grant(
-    tx: &Tx<'_>,
+    tx: &Tx<'_, '_>,
     tenant: &TenantId,
     grant: GrantDigest,
     source: &str,
@@ -205,7 +205,7 @@ fn insert_grant(
     tx.run(sql::INSERT_GRANT, row).map(|_| ())
 }
 
-fn install(tx: &Tx<'_>, tool: &NewTool) -> Result<InstalledTool, StoreError> {
+fn install(tx: &Tx<'_, '_>, tool: &NewTool) -> Result<InstalledTool, StoreError> {
     let (tenant, name) = (tool.tenant.as_str(), tool.name.as_str());
     let component = tool.inspection.digest;
     tx.run(sql::INSERT_TENANT, params![tenant, tx.now.as_micros()])?;

@@ -6,6 +6,7 @@
 //! Callers are answered after the commit, never before.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,7 +15,7 @@ use std::thread::JoinHandle;
 
 use countersign_domain::id::{ActionId, TenantId};
 use countersign_domain::time::Timestamp;
-use rusqlite::{Connection, Params, Row};
+use rusqlite::{Connection, Params, Row, Statement};
 use tokio::sync::{broadcast, oneshot};
 
 use super::clock::Clock;
@@ -28,9 +29,15 @@ use crate::ledger::Changed;
 /// are some 10 ms).
 const LARGEST_BATCH: usize = 256;
 
+/// Prepared statements, by where their text stands: each is a constant. Looking
+/// one up by its text, as the connection's own cache does, costs more than many
+/// of them.
+type Statements<'c> = RefCell<HashMap<(*const u8, usize), Statement<'c>>>;
+
 /// What a step works with: the writing connection inside its transaction.
-pub(crate) struct Tx<'a> {
-    conn: &'a Connection,
+pub(crate) struct Tx<'a, 'c> {
+    conn: &'c Connection,
+    statements: &'a Statements<'c>,
     /// The time of this step. The write lock is held already, so nothing that
     /// it is compared with can change before the commit.
     pub(crate) now: Timestamp,
@@ -38,23 +45,44 @@ pub(crate) struct Tx<'a> {
     changed: &'a RefCell<Vec<Changed>>,
 }
 
-impl Tx<'_> {
+/// Runs something with a prepared statement, which is out of its place
+/// meanwhile: a statement that is used inside itself is prepared twice.
+fn with_statement<'c, T>(
+    conn: &'c Connection,
+    statements: &Statements<'c>,
+    sql: &'static str,
+    work: impl FnOnce(&mut Statement<'c>) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let place = (sql.as_ptr(), sql.len());
+    let kept = statements.borrow_mut().remove(&place);
+    let mut statement = match kept {
+        Some(statement) => statement,
+        None => conn.prepare(sql).map_err(fault::statement)?,
+    };
+    let outcome = work(&mut statement);
+    statements.borrow_mut().insert(place, statement);
+    outcome
+}
+
+impl Tx<'_, '_> {
     /// The first row that a statement gives, if any.
     pub(crate) fn row<T>(
         &self,
-        sql: &str,
+        sql: &'static str,
         params: impl Params,
         read: impl FnOnce(&Row<'_>) -> Result<T, StoreError>,
     ) -> Result<Option<T>, StoreError> {
-        let mut statement = self.conn.prepare_cached(sql).map_err(fault::statement)?;
-        let mut rows = statement.query(params).map_err(fault::statement)?;
-        rows.next().map_err(fault::statement)?.map(read).transpose()
+        with_statement(self.conn, self.statements, sql, |statement| {
+            let mut rows = statement.query(params).map_err(fault::statement)?;
+            rows.next().map_err(fault::statement)?.map(read).transpose()
+        })
     }
 
     /// Runs a statement that gives no rows; how many rows it changed.
-    pub(crate) fn run(&self, sql: &str, params: impl Params) -> Result<usize, StoreError> {
-        let mut statement = self.conn.prepare_cached(sql).map_err(fault::statement)?;
-        statement.execute(params).map_err(fault::statement)
+    pub(crate) fn run(&self, sql: &'static str, params: impl Params) -> Result<usize, StoreError> {
+        with_statement(self.conn, self.statements, sql, |statement| {
+            statement.execute(params).map_err(fault::statement)
+        })
     }
 
     /// The connection, for reading more than one row.
@@ -78,7 +106,7 @@ impl Tx<'_> {
 /// A step that waits for its turn, with the way back to its caller.
 trait Job: Send {
     fn needs_flush(&self) -> bool;
-    fn run(&mut self, tx: &Tx<'_>) -> Result<(), StoreError>;
+    fn run(&mut self, tx: &Tx<'_, '_>) -> Result<(), StoreError>;
     /// Sends the outcome; `Some`: the step's own outcome does not stand.
     fn answer(self: Box<Self>, undone: Option<StoreError>);
 }
@@ -92,14 +120,14 @@ struct Step<F, T> {
 
 impl<F, T> Job for Step<F, T>
 where
-    F: FnOnce(&Tx<'_>) -> Result<T, StoreError> + Send,
+    F: FnOnce(&Tx<'_, '_>) -> Result<T, StoreError> + Send,
     T: Send,
 {
     fn needs_flush(&self) -> bool {
         self.flush
     }
 
-    fn run(&mut self, tx: &Tx<'_>) -> Result<(), StoreError> {
+    fn run(&mut self, tx: &Tx<'_, '_>) -> Result<(), StoreError> {
         let Some(work) = self.work.take() else { return Ok(()) };
         // A step that panics is a bug of this room; it must not be the end of
         // everybody else's.
@@ -185,18 +213,26 @@ impl Writer {
     ) -> Result<Writer, StoreError> {
         let (queue, inbox) = channel();
         let counters = Arc::new(Counters::default());
-        let mut desk = Desk {
-            conn,
-            cursor: Cell::new(cursor),
-            clock,
-            changes,
-            counters: counters.clone(),
-            flushing: None,
-            _lock: lock,
-        };
+        let counted = counters.clone();
         let thread = std::thread::Builder::new()
             .name("store-writer".into())
-            .spawn(move || desk.serve(&inbox))
+            .spawn(move || {
+                let statements = Statements::default();
+                let mut desk = Desk {
+                    conn: &conn,
+                    statements: &statements,
+                    cursor: Cell::new(cursor),
+                    clock,
+                    changes,
+                    counters: counted,
+                    flushing: None,
+                };
+                desk.serve(&inbox);
+                // Before the file is let go of.
+                drop(statements);
+                drop(conn);
+                drop(lock);
+            })
             .map_err(|error| StoreError::CannotOpen { what: format!("no thread for the writer: {error}") })?;
         Ok(Writer { queue, counters, thread: Mutex::new(Some(thread)) })
     }
@@ -206,7 +242,7 @@ impl Writer {
     /// nothing.
     pub(crate) async fn step<T, F>(&self, flush: bool, work: F) -> Result<T, StoreError>
     where
-        F: FnOnce(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+        F: FnOnce(&Tx<'_, '_>) -> Result<T, StoreError> + Send + 'static,
         T: Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
@@ -235,18 +271,18 @@ impl Writer {
 }
 
 /// What the writer's thread owns.
-struct Desk {
-    conn: Connection,
+struct Desk<'a, 'c> {
+    conn: &'c Connection,
+    statements: &'a Statements<'c>,
     cursor: Cell<i64>,
     clock: Arc<dyn Clock>,
     changes: broadcast::Sender<Changed>,
     counters: Arc<Counters>,
     /// How the connection is set now; `None`: as opened.
     flushing: Option<bool>,
-    _lock: HostLock,
 }
 
-impl Desk {
+impl Desk<'_, '_> {
     fn serve(&mut self, inbox: &Receiver<Message>) {
         let mut closing = false;
         while !closing {
@@ -336,7 +372,13 @@ impl Desk {
 
     fn one_step(&self, job: &mut dyn Job, changed: &RefCell<Vec<Changed>>) -> Result<(), StoreError> {
         self.control(sql::SAVEPOINT).map_err(fault::statement)?;
-        let tx = Tx { conn: &self.conn, now: self.clock.now(), cursor: &self.cursor, changed };
+        let tx = Tx {
+            conn: self.conn,
+            statements: self.statements,
+            now: self.clock.now(),
+            cursor: &self.cursor,
+            changed,
+        };
         let outcome = job.run(&tx);
         if self.conn.is_autocommit() {
             return outcome.and(Err(StoreError::Unavailable { what: "the transaction ended early".into() }));
@@ -348,8 +390,17 @@ impl Desk {
         outcome
     }
 
-    fn control(&self, sql: &str) -> rusqlite::Result<()> {
-        self.conn.prepare_cached(sql)?.execute([]).map(|_| ())
+    fn control(&self, sql: &'static str) -> Result<(), rusqlite::Error> {
+        let mut kept = self.statements.borrow_mut();
+        match kept.get_mut(&(sql.as_ptr(), sql.len())) {
+            Some(statement) => statement.execute([]).map(|_| ()),
+            None => {
+                let mut statement = self.conn.prepare(sql)?;
+                let outcome = statement.execute([]).map(|_| ());
+                kept.insert((sql.as_ptr(), sql.len()), statement);
+                outcome
+            }
+        }
     }
 
     /// Without a flush the commit is in the WAL file but perhaps not on disk.
