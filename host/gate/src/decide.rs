@@ -172,9 +172,24 @@ impl Gate {
         if old.superseded_by.is_some_and(|other| other != new_id) {
             return Err(invalid(&old, "it is superseded already; look at superseded_by"));
         }
-        // First the old one goes: between the two steps there is none to run,
-        // never two.
-        if matches!(old.state, State::AwaitingApproval | State::Approved) {
+        let proposal = Proposal {
+            tenant: tenant.clone(),
+            proposer: by.clone(),
+            actor: old.actor.clone(),
+            tool: old.tool.clone(),
+            version: old.requested_version.clone(),
+            arguments: arguments.unwrap_or_else(|| old.arguments.clone()),
+            key,
+            run_by_itself: old.run_by_itself,
+            compensates: old.compensates,
+            supersedes: Some(id),
+        };
+        let pending = matches!(old.state, State::AwaitingApproval | State::Approved);
+        if pending {
+            // A slip in the new arguments must not cost the old action.
+            inner.fits(&proposal).await?;
+            // First the old one goes: between the two steps there is none to
+            // run, never two.
             inner
                 .decide(tenant, id, |action, _| {
                     if action.state == State::Cancelled && action.superseded_by == Some(new_id) {
@@ -193,19 +208,7 @@ impl Gate {
                 .map(drop)
                 .or_else(|error| if matches!(error, GateError::Conflict(_)) { Ok(()) } else { Err(error) })?;
         }
-        self.propose(Proposal {
-            tenant: tenant.clone(),
-            proposer: by.clone(),
-            actor: old.actor.clone(),
-            tool: old.tool.clone(),
-            version: old.requested_version.clone(),
-            arguments: arguments.unwrap_or_else(|| old.arguments.clone()),
-            key,
-            run_by_itself: old.run_by_itself,
-            compensates: old.compensates,
-            supersedes: Some(id),
-        })
-        .await
+        self.propose(proposal).await
     }
 }
 

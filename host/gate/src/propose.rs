@@ -83,14 +83,7 @@ impl Gate {
         if let Some(existing) = inner.store.action(&proposal.tenant, id).await? {
             return again(existing, intent, None);
         }
-        let tool = inner
-            .store
-            .tool(&proposal.tenant, &proposal.tool, proposal.version.as_deref())
-            .await?
-            .ok_or_else(|| no_tool(&proposal))?;
-        let grant = inner.grants.parse(tool.grant, &tool.grant_source)?;
-        check_size(&grant, &proposal.arguments)?;
-        inner.schemas.check(&tool, &proposal.arguments)?;
+        let (tool, grant) = inner.fits(&proposal).await?;
         inner.ensure_loaded(&proposal.tenant, tool.component).await?;
 
         let created = inner.store.now().await?;
@@ -236,6 +229,23 @@ pub(crate) fn run_limits(grant: &Grant) -> RunLimits {
 }
 
 impl Inner {
+    /// Whether there is such a tool and the arguments fit it, as far as can be
+    /// told without running it.
+    ///
+    /// # Errors
+    /// [`GateError::NotFound`], [`GateError::InvalidArguments`].
+    pub(crate) async fn fits(&self, proposal: &Proposal) -> Result<(InstalledTool, Arc<Grant>), GateError> {
+        let tool = self
+            .store
+            .tool(&proposal.tenant, &proposal.tool, proposal.version.as_deref())
+            .await?
+            .ok_or_else(|| no_tool(proposal))?;
+        let grant = self.grants.parse(tool.grant, &tool.grant_source)?;
+        check_size(&grant, &proposal.arguments)?;
+        self.schemas.check(&tool, &proposal.arguments)?;
+        Ok((tool, grant))
+    }
+
     /// Makes a component ready, from the store if this host has not seen it.
     pub(crate) async fn ensure_loaded(
         &self,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use countersign_domain::action::State;
 use countersign_gate::Gate;
+use serde_json::json;
 
 use crate::rig::*;
 
@@ -235,6 +236,24 @@ fn superseding_twice_makes_one_new_action_and_the_old_one_names_it() {
         assert_eq!((new.action.supersedes, new.action.arguments.as_str()), (Some(old), r#"{"amount":6}"#));
         // The old key keeps naming the old action.
         assert_eq!(rig.propose("refund", amount(5)).await.id, old);
+    });
+}
+
+#[test]
+fn superseding_with_arguments_that_do_not_fit_leaves_the_old_action_as_it_is() {
+    run(async |rig| {
+        let schema = json!({"type": "object", "properties": {"amount": {"type": "integer"}}});
+        rig.install("refund", &by_one(), refund().input(schema)).await;
+        let old = rig.propose("refund", amount(5)).await.id;
+        let new = arguments(&json!({"amount": "a lot"}));
+        let refused = rig
+            .host()
+            .run(async move |gate: Gate| {
+                gate.supersede(&tenant(), old, &principal("agent"), Some(new), None).await
+            })
+            .await;
+        assert_eq!(code(refused), "invalid_arguments");
+        assert_eq!(rig.row(old).await.state, State::AwaitingApproval);
     });
 }
 

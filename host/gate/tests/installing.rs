@@ -22,14 +22,21 @@ fn what_is_no_component_or_has_no_usable_schema_or_grant_is_not_installed() {
         let port = rig.provider.port();
         let good = rig.shelf.put("refund", "1.0.0", refund());
         assert_eq!(try_install(rig, good.clone(), keyed().text(port)).await.unwrap(), "refund 1.0.0");
-        assert_eq!(try_install(rig, b"junk".as_slice().into(), keyed().text(port)).await, Err("component_refused"));
+        assert_eq!(
+            try_install(rig, b"junk".as_slice().into(), keyed().text(port)).await,
+            Err("component_refused")
+        );
         let schema = rig.shelf.put("schema", "1.0.0", refund().input(json!({"type": "nonsense"})));
         assert_eq!(try_install(rig, schema, keyed().text(port)).await, Err("component_refused"));
         let output = rig.shelf.put("output", "1.0.0", refund().output(json!({"$ref": "https://elsewhere/"})));
         assert_eq!(try_install(rig, output, keyed().text(port)).await, Err("component_refused"));
         assert_eq!(try_install(rig, good.clone(), "surprise = true".into()).await, Err("invalid_grant"));
         rig.reconfigure(|config| config.ceiling = Ceiling { unplanned: 1, ..Ceiling::default() });
-        assert_eq!(try_install(rig, good, keyed().text(port)).await, Err("invalid_grant"), "over the ceiling");
+        assert_eq!(
+            try_install(rig, good, keyed().text(port)).await,
+            Err("invalid_grant"),
+            "over the ceiling"
+        );
     });
 }
 
@@ -46,7 +53,9 @@ fn p4_a_dry_run_says_what_a_grant_would_void_and_changes_nothing() {
         let port = rig.provider.port();
         let change = async |text: String| {
             rig.host()
-                .run(async move |gate: Gate| gate.grant_change(&tenant(), &tool("refund"), &text).await.unwrap())
+                .run(async move |gate: Gate| {
+                    gate.grant_change(&tenant(), &tool("refund"), &text).await.unwrap()
+                })
                 .await
         };
         let same = change(format!("# only a comment\n{}", grant.text(port))).await;
