@@ -6,6 +6,7 @@
 //! product. `break` and a number: a rule that looks right and is not.
 
 mod chaos;
+mod claims;
 mod deciding;
 mod installing;
 #[cfg(feature = "planted-bugs")]

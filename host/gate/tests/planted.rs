@@ -45,7 +45,7 @@ const CAUGHT_BY: &[(&str, &str)] = &[
     ),
     (
         "write-claim-trusts-action-claim",
-        "replay::p1_break_27_what_changes_between_action_claim_and_write_claim_sends_nothing",
+        "claims::p1_break_27_what_changes_between_action_claim_and_write_claim_sends_nothing",
     ),
     ("late-409-settles", "racing::p2_break_33_a_late_in_flight_to_a_repeat_settles_nothing"),
     (
