@@ -120,7 +120,10 @@ impl Gate {
             State::OutcomeUnknown => {
                 let why =
                     action.error.as_ref().map_or("its worker is gone".into(), |error| error.message.clone());
-                let settles_itself = self.inner.repeats_itself(&action).await?;
+                // Row and effects are two looks: what moved on between them is
+                // being settled.
+                let settles_itself = self.inner.repeats_itself(&action).await?
+                    || self.inner.row(&action.tenant, action.id).await?.version_counter != action.version_counter;
                 Ok(Stands::InDoubt { action: Box::new(action), settles_itself, why })
             }
             State::Proposed | State::AwaitingApproval => {

@@ -139,6 +139,7 @@ async fn storm(rig: &mut Rig, class: &'static str, seed: u64) -> Vec<String> {
                         frozen.insert(0, host);
                     } else {
                         host.die().await;
+                        rig.last_words().await;
                     }
                 }
             }

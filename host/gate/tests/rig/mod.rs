@@ -129,6 +129,7 @@ impl Rig {
     /// The host dies and nobody notices but by its leases; another host is left.
     pub async fn crash_and_leave_to_another(&mut self) {
         self.host.take().unwrap().die().await;
+        self.last_words().await;
         self.host = Some(self.another_host());
         self.clock.advance(self.config.lease.length + self.config.lease.margin + Duration::from_secs(60));
         self.tend(false).await;
@@ -138,7 +139,15 @@ impl Rig {
     /// other hosts have open, too.
     pub async fn another_life(&mut self) {
         self.host.take().unwrap().die().await;
+        self.last_words().await;
         self.host = Some(self.another_host());
+    }
+
+    /// Waits until the store has made what hosts that died had asked of it.
+    pub async fn last_words(&self) {
+        // It fails, but not before its turn.
+        let nobody = ActionId(uuid::Uuid::nil());
+        let _ = self.store().request_cancel(&tenant(), nobody, "nobody").await;
     }
 
     /// Another configuration from now on.
@@ -299,7 +308,10 @@ impl Rig {
             if is(&action) {
                 return action;
             }
-            tokio::time::timeout(LONG, changes.recv()).await.expect("nothing changes").unwrap();
+            match tokio::time::timeout(LONG, changes.recv()).await {
+                Ok(change) => drop(change.unwrap()),
+                Err(_) => panic!("nothing changes: {:#?}", self.row(id).await),
+            }
         }
     }
 
