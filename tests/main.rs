@@ -8,6 +8,7 @@
 //! | `hostile` | components and callers that want more than they are given |
 //! | `properties` | random histories, held against a small model |
 //! | `walls` | what the sources themselves must keep to |
+//! | `planted` | with the feature: each protection switched off makes a test fail |
 //! | `demo` | the demo, as a newcomer runs it |
 //!
 //! `COUNTERSIGN_LONG=1` raises the numbers, `COUNTERSIGN_SEED` repeats a random run,
@@ -17,6 +18,8 @@
 
 mod demo;
 mod hostile;
+#[cfg(feature = "planted-bugs")]
+mod planted;
 mod properties;
 mod support;
 mod surfaces;

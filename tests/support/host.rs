@@ -104,6 +104,11 @@ impl Host {
         {
             command.env_remove(name);
         }
+        // But for the one bug that is there to be noticed.
+        #[cfg(feature = "planted-bugs")]
+        if let Some(bug) = std::env::var_os(countersign_domain::planted::VARIABLE) {
+            command.env(countersign_domain::planted::VARIABLE, bug);
+        }
         command.env("RUST_BACKTRACE", "1").arg("serve").arg("--data-dir").arg(&self.folder);
         command
     }
@@ -114,6 +119,10 @@ impl Host {
     }
 
     /// Starts it so that it stops at a point: `after-answer`, or `after-answer:3` for one effect.
+    #[cfg_attr(
+        not(debug_assertions),
+        expect(dead_code, reason = "points to halt at are in debug builds only")
+    )]
     pub fn wake_armed(&self, at: &str) {
         self.wake_with(self.command().env("COUNTERSIGN_HALT_AT", at));
     }
@@ -196,6 +205,10 @@ impl Host {
     }
 
     /// Waits until an attempt stops at the point that was armed.
+    #[cfg_attr(
+        not(debug_assertions),
+        expect(dead_code, reason = "points to halt at are in debug builds only")
+    )]
     pub fn wait_halted(&self) {
         self.wait_said("halted at ");
         // The next life may be armed again.
@@ -372,7 +385,10 @@ impl Caller<'_> {
 
     /// Sends a request to a host that may be killed meanwhile.
     pub fn try_send(&self, request: Request) -> std::io::Result<Told> {
-        request.send(&self.host.address()).map(Told::of)
+        let running = self.host.running().as_ref().map(|running| running.address.clone());
+        // Killed already, and not started again yet.
+        let address = running.ok_or(std::io::ErrorKind::NotConnected)?;
+        request.send(&address).map(Told::of)
     }
 
     /// `GET`

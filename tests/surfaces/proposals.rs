@@ -57,9 +57,8 @@ fn numbers_that_two_parsers_read_differently_never_become_arguments() {
         assert_eq!(told.text("/pointer"), "/arguments/to");
     }
     // What is equal is shown, hashed and run in one form: the tool gets the canonical bytes.
-    let body = format!(
-        r#"{{ "tool":"probe", "arguments": {{ "n": 1.0, "mode":"echo", "text":"\u0061\u20ac", "url":"x" }} }}"#
-    );
+    let body =
+        r#"{ "tool":"probe", "arguments": { "n": 1.0, "mode":"echo", "text":"\u0061\u20ac", "url":"x" } }"#;
     let request = agent.request("POST", "/v1/actions").header("Idempotency-Key", "form");
     let told = agent.send(request.body("application/json", body)).expect(201);
     assert_eq!(told.raw("arguments"), r#"{"mode":"echo","n":1,"text":"a€","url":"x"}"#);

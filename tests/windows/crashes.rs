@@ -7,7 +7,7 @@
 use countersign_gate::Point;
 
 use crate::support::stage::REFUNDS;
-use crate::support::{BINARY, Host, Provider, Stage, grants, guests};
+use crate::support::{BINARY, Host, Mode, Provider, Stage, grants, guests};
 
 /// What the provider must have seen, and what the ledger must say, after a death at a point.
 struct Window {
@@ -127,6 +127,47 @@ fn same_request(stage: &Stage, path: &str, id: &str) {
             (&again.key, &again.body_sha256, &again.headers.len()),
             (&first.key, &first.body_sha256, &first.headers.len())
         );
+    }
+}
+
+#[test]
+fn p2_killed_at_every_point_at_a_provider_without_keys_never_sends_twice_and_waits_for_a_person() {
+    let stage = sleeping_stage();
+    stage.provider.set_mode(Mode::Ignores);
+    stage.host.wake();
+    let route = grants::Route::manual(stage.provider.port(), "/any/**");
+    stage.install_probe("manual", &grants::grant("[limits]\nsend = \"300ms\"", &[route]));
+    stage.host.kill();
+    for point in Point::ALL.iter().copied() {
+        let at = point.name();
+        let path = format!("/any/{at}");
+        let arguments = serde_json::json!({ "mode": "writes", "url": stage.url(&path), "bodies": ["once"] });
+        let id = die_at(&stage, at, "manual", &arguments);
+        let told = stage.execute(&id);
+        if window(point).known_by != Some("outcome_lost") {
+            assert_eq!(told.outcome(), "succeeded", "{at}: {}", told.json);
+            assert_eq!(stage.counts(&path, &id), (1, 1), "{at}");
+            stage.host.kill();
+            continue;
+        }
+        // Whether it was sent only the dead process knew: nobody sends it again unasked.
+        told.refused(409, "execution_in_doubt");
+        let sent = usize::from(point == Point::AfterAnswer);
+        assert_eq!(stage.counts(&path, &id), (sent, sent), "{at}");
+        let word = if sent == 1 {
+            serde_json::json!({ "ordinal": 1, "outcome": "happened", "evidence": "it is in their list",
+                "answer": { "status": 200, "body": "" } })
+        } else {
+            let settles = stage.ledger(&id)[0]["settles_at"].as_str().expect("a time").to_owned();
+            super::expiry::wait_until(&settles);
+            serde_json::json!({ "ordinal": 1, "outcome": "did_not_happen", "evidence": "it is not in their list" })
+        };
+        stage.resolve(&id, word).expect(200);
+        let told = stage.execute(&id);
+        assert_eq!(told.outcome(), "succeeded", "{at}: {}", told.json);
+        assert_eq!(stage.counts(&path, &id), (1, 1), "{at}");
+        stage.facts(&id);
+        stage.host.kill();
     }
 }
 

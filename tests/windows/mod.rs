@@ -8,6 +8,7 @@ mod crashes;
 mod events;
 mod executes;
 mod expiry;
+mod kills;
 mod reentry;
 #[cfg(debug_assertions)]
 mod refusals;

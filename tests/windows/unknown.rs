@@ -174,29 +174,63 @@ fn every_way_of_losing_an_answer_is_unknown_and_every_way_of_not_sending_is_not(
     assert_eq!(stage.wait_for(&id, &["cancelled", "failed_terminal"]).outcome(), "cancelled");
 }
 
+/// A grant under which a second is left of the key's window: what the provider promises, less the
+/// longest send.
+fn install_closing(stage: &Stage) {
+    let route = Route::idempotent(stage.provider.port(), "/keyed/**").with("key_retention = \"60s\"");
+    stage.install_probe("closing", &grant("[limits]\nsend = \"59s\"", &[route]));
+}
+
+fn wait_for_the_windows_end(stage: &Stage, id: &str) {
+    let ends = stage.ledger(id)[0]["key_window_ends_at"].as_str().expect("a time").to_owned();
+    super::expiry::wait_until(&ends);
+}
+
 #[test]
-fn break_4_and_e11_no_repeat_is_sent_once_the_providers_key_window_is_over() {
+fn e11_once_the_providers_key_window_is_over_nothing_is_repeated_and_a_person_is_asked() {
     let stage = Stage::set();
-    let port = stage.provider.port();
-    // The shortest retention that a grant can state is a minute, less a margin: the window is
-    // over when the host looks, because the answer is lost only after the send's whole time.
-    let route = Route::idempotent(port, "/keyed/**").with("key_retention = \"60s\"");
-    stage.install_probe("windowed", &grant("show = [\"/mode\"]", &[route]));
-    let path = "/keyed/windowed";
-    stage.provider.fault(Rule::once(path, Fault::LoseReply));
-    let id = stage.approved("windowed", "windowed", &write_to(&stage, path));
-    let told = stage.execute(&id);
-    let ends = stage.ledger(&id)[0]["key_window_ends_at"].as_str().map(str::to_owned);
-    match told.outcome().as_str() {
-        // Inside the window the repeat is right …
-        "succeeded" => assert_eq!(stage.counts(path, &id), (2, 1), "{ends:?}"),
-        // … and outside of it, only a person can tell.
-        _ => {
-            told.refused(409, "execution_in_doubt");
-            assert_eq!(stage.counts(path, &id), (1, 1), "{ends:?}");
-        }
-    }
+    install_closing(&stage);
+    let path = "/keyed/closed";
+    // The provider acts, says that it is busy, and asks for more patience than the window has.
+    let headers = std::collections::BTreeMap::from([("Retry-After".to_owned(), "2".to_owned())]);
+    stage.provider.fault(Rule::once(path, Fault::Status { code: 429, headers, body: None }).acting(true));
+    let id = stage.approved("closing", "closed", &write_to(&stage, path));
+    let _caller = stage.execute_unheard(&id);
+    stage.wait_for(&id, &["outcome_unknown"]);
+    wait_for_the_windows_end(&stage, &id);
+    stage.start_execute(&id).refused(409, "execution_in_doubt");
+    stage.host.kill_and_wake();
+    stage.start_execute(&id).refused(409, "execution_in_doubt");
+    assert_eq!(stage.counts(path, &id), (1, 1));
+    let answer = json!({ "status": 200, "body": "" });
+    let word =
+        json!({ "ordinal": 1, "outcome": "happened", "answer": answer, "evidence": "their list of charges" });
+    stage.resolve(&id, word).expect(200);
+    assert_eq!(stage.execute(&id).outcome(), "succeeded");
+    assert_eq!(stage.counts(path, &id), (1, 1));
     stage.facts(&id);
+}
+
+#[test]
+fn break_4_repeats_go_on_inside_the_window_and_not_one_is_sent_after_it() {
+    let stage = Stage::set();
+    install_closing(&stage);
+    let path = "/keyed/closing";
+    stage.provider.fault(Rule::once(path, Fault::LoseReply));
+    stage.provider.fault(Rule::always(path, Fault::status(409)));
+    let id = stage.approved("closing", "closing", &write_to(&stage, path));
+    let _caller = stage.execute_unheard(&id);
+    stage.provider.wait_requests(path, 2);
+    wait_for_the_windows_end(&stage, &id);
+    stage.wait_for(&id, &["outcome_unknown"]);
+    // With the provider well again, still nothing follows: the key may be forgotten by now.
+    stage.provider.clear_faults();
+    stage.start_execute(&id).refused(409, "execution_in_doubt");
+    stage.host.kill_and_wake();
+    stage.start_execute(&id).refused(409, "execution_in_doubt");
+    let sent = stage.requests(path, &id);
+    assert_eq!(stage.effects(path, &id).len(), 1);
+    assert!(sent.iter().all(|line| line.at - sent[0].at < 1_000), "sent after the window: {sent:?}");
 }
 
 #[test]

@@ -1,0 +1,91 @@
+//! Each protection, switched off in the real host, has to make one of these tests fail. A test that
+//! does not notice the bug it is there for does not count.
+//!
+//! Only in builds with the feature; the tests are this binary's own, each in a process of its own.
+
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+use countersign_domain::planted;
+
+use crate::support::at_once;
+
+/// Bugs that need a finer clock than another process has; the rooms' own tests notice them.
+const CAUGHT_IN_THE_ROOMS: &[&str] =
+    &["record-ignores-state", "record-ignores-send", "success-grants-nothing"];
+
+/// The bug, and the test that notices it.
+const CAUGHT: &[(&str, &str)] = &[
+    ("claim", "windows::executes::p3_many_executes_at_once_send_once_and_all_get_the_same_result_bytes"),
+    (
+        "fingerprint",
+        "windows::approvals::p4_an_approval_of_another_fingerprint_than_the_stored_one_is_refused",
+    ),
+    ("record", "windows::crashes::p2_killed_at_every_point_of_a_tool_with_one_effect_makes_that_effect_once"),
+    (
+        "send-before-claim",
+        "windows::crashes::p2_killed_at_every_point_of_a_tool_with_one_effect_makes_that_effect_once",
+    ),
+    (
+        "repeat-answer-settles",
+        "windows::repeats::break_10_a_repeat_that_is_answered_in_flight_401_403_425_429_500_or_nothing_settles_nothing",
+    ),
+    (
+        "refusal-not-replayed",
+        "windows::refusals::break_11_a_refusal_that_was_shown_and_a_fallback_that_was_sent_stay_so_after_a_crash_and_a_wider_grant",
+    ),
+    (
+        "key-compared-by-fingerprint",
+        "windows::reentry::break_21_after_an_upgrade_of_the_tool_a_caller_still_gets_its_own_stored_result",
+    ),
+    (
+        "later-writes-run-free",
+        "windows::writes::break_23_a_second_write_that_nobody_saw_is_refused_and_named_and_the_first_one_stands",
+    ),
+    (
+        "write-claim-trusts-action-claim",
+        "windows::expiry::break_27_an_approval_that_expires_between_the_claim_and_the_first_write_stops_it",
+    ),
+    (
+        "end-while-sending",
+        "windows::writes::break_2_a_component_that_runs_out_of_time_while_its_write_runs_does_not_end_the_attempt_over_it",
+    ),
+    (
+        "late-409-settles",
+        "windows::repeats::a_provider_that_works_long_and_says_in_flight_to_the_repeat_acts_once",
+    ),
+    (
+        "write-claim-leaves-row",
+        "windows::crashes::p2_killed_at_every_point_of_a_tool_with_one_effect_makes_that_effect_once",
+    ),
+];
+
+#[test]
+fn planted_bugs_are_each_caught_end_to_end() {
+    let binary = std::env::current_exe().expect("this binary");
+    for bug in planted::ALL {
+        let named = CAUGHT.iter().any(|(caught, _)| caught == bug) || CAUGHT_IN_THE_ROOMS.contains(bug);
+        assert!(named, "nothing is said about the bug {bug}");
+    }
+    let next = Mutex::new(CAUGHT.iter());
+    let missed = at_once(2, |_| {
+        let mut missed = Vec::new();
+        loop {
+            let Some((bug, test)) = next.lock().expect("the list").next() else { return missed };
+            let ran = Command::new(&binary)
+                .args(["--exact", test])
+                .env(planted::VARIABLE, bug)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .output()
+                .expect("the test's process");
+            let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+            assert!(said.contains("running 1 test"), "there is no test {test}");
+            if ran.status.success() {
+                missed.push(*bug);
+            }
+        }
+    });
+    let missed: Vec<&str> = missed.into_iter().flatten().collect();
+    assert!(missed.is_empty(), "these bugs went unnoticed: {missed:?}");
+}
