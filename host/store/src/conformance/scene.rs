@@ -1,5 +1,8 @@
 //! A stage for the cases: one tenant with one tool, and the moves that every
 //! case needs, in few words.
+//!
+//! Long because it is one vocabulary: each move is short, and a case reads as
+//! sentences made of them.
 
 use std::sync::Arc;
 use std::time::Duration;

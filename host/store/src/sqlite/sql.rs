@@ -7,6 +7,8 @@
 //!
 //! `?1` is the tenant and `?2` the action throughout. A time that has run out
 //! is one that is not after now: `approval_expires > now` is still open.
+//!
+//! Long because it is a list: every statement stands here and nowhere else.
 
 /// A list of columns, made once so that every statement gives the same row.
 macro_rules! action_columns {
