@@ -230,7 +230,6 @@ fn a_tool_that_fails_before_its_first_write_makes_no_action() {
     }
     assert_eq!(stage.audit(), 0);
     // A provider that is not there while the tool plans: try again later.
-    let port = stage.provider.port();
     let nobody =
         std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address").port();
     stage.put_grant("probe", &grants::grant("", &[grants::Route::read(nobody, "/**")])).expect(200);
@@ -238,5 +237,4 @@ fn a_tool_that_fails_before_its_first_write_makes_no_action() {
     let told = stage.propose("probe", "away", &json!({ "mode": "reads-only", "url": url }));
     assert_eq!(told.outcome(), "planning_failed", "{}", told.json);
     assert_eq!(told.json["retryable"], true);
-    assert_ne!(port, nobody);
 }
