@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 
 use countersign_domain::id::{ActionId, TenantId};
 use countersign_domain::time::Timestamp;
-use rusqlite::{Connection, Params, Row, Statement};
+use rusqlite::{Connection, Params, PrepFlags, Row, Statement};
 use tokio::sync::{broadcast, oneshot};
 
 use super::clock::Clock;
@@ -45,6 +45,12 @@ pub(crate) struct Tx<'a, 'c> {
     changed: &'a RefCell<Vec<Changed>>,
 }
 
+/// Persistent: kept out of SQLite's small fast memory, which would otherwise be
+/// full of statements that are kept, with none of it left for one that runs.
+fn prepare<'c>(conn: &'c Connection, sql: &str) -> rusqlite::Result<Statement<'c>> {
+    conn.prepare_with_flags(sql, PrepFlags::SQLITE_PREPARE_PERSISTENT)
+}
+
 /// Runs something with a prepared statement, which is out of its place
 /// meanwhile: a statement that is used inside itself is prepared twice.
 fn with_statement<'c, T>(
@@ -57,9 +63,11 @@ fn with_statement<'c, T>(
     let kept = statements.borrow_mut().remove(&place);
     let mut statement = match kept {
         Some(statement) => statement,
-        None => conn.prepare(sql).map_err(fault::statement)?,
+        None => prepare(conn, sql).map_err(fault::statement)?,
     };
     let outcome = work(&mut statement);
+    // What stays bound is memory that is held for nothing.
+    statement.clear_bindings();
     statements.borrow_mut().insert(place, statement);
     outcome
 }
@@ -395,7 +403,7 @@ impl Desk<'_, '_> {
         match kept.get_mut(&(sql.as_ptr(), sql.len())) {
             Some(statement) => statement.execute([]).map(|_| ()),
             None => {
-                let mut statement = self.conn.prepare(sql)?;
+                let mut statement = prepare(self.conn, sql)?;
                 let outcome = statement.execute([]).map(|_| ());
                 kept.insert((sql.as_ptr(), sql.len()), statement);
                 outcome
