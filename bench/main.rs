@@ -4,6 +4,8 @@
 //! `cargo bench --bench figures -- [whole|replay|fresh|memory]`; without a word,
 //! all of them. `bench/README.md` says what each one is and what was measured.
 
+#![expect(clippy::disallowed_methods, reason = "where to measure is told by the environment")]
+
 mod bare;
 mod fresh;
 mod host;

@@ -123,7 +123,8 @@ impl Gate {
                 // Row and effects are two looks: what moved on between them is
                 // being settled.
                 let settles_itself = self.inner.repeats_itself(&action).await?
-                    || self.inner.row(&action.tenant, action.id).await?.version_counter != action.version_counter;
+                    || self.inner.row(&action.tenant, action.id).await?.version_counter
+                        != action.version_counter;
                 Ok(Stands::InDoubt { action: Box::new(action), settles_itself, why })
             }
             State::Proposed | State::AwaitingApproval => {

@@ -172,6 +172,10 @@ impl Inner {
 /// A number in `0.0..1.0` for jitter; nothing is decided by it.
 pub(crate) fn jitter() -> f64 {
     let bytes = uuid::Uuid::new_v4();
-    f64::from(u32::from_be_bytes([bytes.as_bytes()[0], bytes.as_bytes()[1], bytes.as_bytes()[2], bytes.as_bytes()[3]]))
-        / (f64::from(u32::MAX) + 1.0)
+    f64::from(u32::from_be_bytes([
+        bytes.as_bytes()[0],
+        bytes.as_bytes()[1],
+        bytes.as_bytes()[2],
+        bytes.as_bytes()[3],
+    ])) / (f64::from(u32::MAX) + 1.0)
 }
