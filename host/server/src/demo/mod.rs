@@ -76,6 +76,7 @@ fn play(
     writeln!(out, "Setting the stage: a provider that logs every request, a host, three tools …")?;
     let stage = Arc::new(Stage::set(binary, folder, planted_bug)?);
     leave_nothing_behind(stage.clone(), temporary.then(|| folder.to_owned()));
+    let _curtain = Curtain(stage.clone());
     let mut wrong = 0;
     for (number, play) in (1..).zip(scenes::ALL) {
         let scene = match play(&stage) {
@@ -111,6 +112,16 @@ fn play(
         let verdict = format!("{wrong} of the counts are wrong.");
         writeln!(out, "\n{} ({seconds:.1} s)", paint.bad(&verdict))?;
         Ok(ExitCode::FAILURE)
+    }
+}
+
+/// Ends the host with the play, however the play ends: the watcher for Ctrl-C
+/// holds on to the stage for as long as this process lives.
+struct Curtain(Arc<Stage>);
+
+impl Drop for Curtain {
+    fn drop(&mut self) {
+        let _ = self.0.host.kill();
     }
 }
 
