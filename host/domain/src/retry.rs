@@ -85,6 +85,13 @@ pub fn judge(
     }
 }
 
+/// How long a key may be sent again: what the provider promises, less a margin
+/// for a send that starts at the last moment and for clocks that differ. The
+/// margin is a twentieth, and never less than the longest send.
+pub fn key_window(retention: Duration, longest_send: Duration) -> Duration {
+    retention.saturating_sub(longest_send.max(retention / 20))
+}
+
 /// How many times an action is tried, and how long it rests in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryTerms {
@@ -185,6 +192,14 @@ mod tests {
             body: vec![],
         };
         assert_eq!(repeat(Transport::Answered(replayed)), "definite");
+    }
+
+    #[test]
+    fn a_key_is_not_sent_again_so_late_that_the_provider_may_have_forgotten_it() {
+        let (hour, send) = (Duration::from_secs(3600), Duration::from_secs(30));
+        assert_eq!(key_window(24 * hour, send), 24 * hour - 24 * hour / 20);
+        assert_eq!(key_window(Duration::from_secs(60), send), Duration::from_secs(30));
+        assert_eq!(key_window(Duration::from_secs(20), send), Duration::ZERO, "shorter than a send: never");
     }
 
     #[test]

@@ -407,8 +407,15 @@ impl Inner {
         action: &Action,
         result: &countersign_domain::canonical::CanonicalJson,
     ) -> Option<String> {
+        if let Some(misfit) = self.schemas.misfit(action.component, result) {
+            return misfit;
+        }
+        // Proposed on another host, or before this one started.
         let tool = self.store.tool(&action.tenant, &action.tool, Some(&action.version)).await.ok()??;
-        self.schemas.check_result(&tool, result).err()
+        match self.schemas.prepare(&tool) {
+            Ok(()) => self.schemas.misfit(tool.component, result)?,
+            Err(error) => Some(error.to_string()),
+        }
     }
 }
 

@@ -279,15 +279,23 @@ impl Schemas {
         }
     }
 
-    /// What is wrong with a result, by the tool's own output schema.
-    pub(crate) fn check_result(&self, tool: &InstalledTool, result: &CanonicalJson) -> Result<(), String> {
-        let compiled = self.compiled(tool).map_err(|error| error.to_string())?;
-        let Some(output) = &compiled.output else { return Ok(()) };
+    /// What is wrong with a result, by the tool's own output schema. `None`: this
+    /// host has not compiled the schemas of that component yet.
+    pub(crate) fn misfit(
+        &self,
+        component: ComponentDigest,
+        result: &CanonicalJson,
+    ) -> Option<Option<String>> {
+        let compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner).get(&component)?.clone();
+        let Some(output) = &compiled.output else { return Some(None) };
         let value = result.value();
-        match output.iter_errors(&value).next() {
-            None => Ok(()),
-            Some(error) => Err(format!("at \"{}\": {error}", error.instance_path())),
-        }
+        let misfit = output.iter_errors(&value).next();
+        Some(misfit.map(|error| format!("at \"{}\": {error}", error.instance_path())))
+    }
+
+    /// Compiles a tool's schemas, if this host has not yet.
+    pub(crate) fn prepare(&self, tool: &InstalledTool) -> Result<(), GateError> {
+        self.compiled(tool).map(drop)
     }
 
     fn compiled(&self, tool: &InstalledTool) -> Result<Arc<Compiled>, GateError> {

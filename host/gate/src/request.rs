@@ -8,6 +8,7 @@ use countersign_domain::egress::{Method, Target};
 use countersign_domain::fingerprint;
 use countersign_domain::grant::{Grant, HttpRoute, On5xx, RecoveryClass};
 use countersign_domain::id::EffectFingerprint;
+use countersign_domain::retry::key_window;
 
 /// A request, resolved against a grant.
 #[derive(Debug, Clone)]
@@ -124,25 +125,5 @@ pub fn refused_terms(grant: &Grant) -> Terms {
         on_5xx: On5xx::Unknown,
         send: grant.limits().send,
         settle: grant.limits().send * 2,
-    }
-}
-
-/// How long a key may be sent again: what the provider promises, less a margin
-/// for a send that starts at the last moment and for clocks that differ. The
-/// margin is a twentieth, and never less than the longest send.
-pub fn key_window(retention: Duration, longest_send: Duration) -> Duration {
-    retention.saturating_sub(longest_send.max(retention / 20))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_is_not_sent_again_so_late_that_the_provider_may_have_forgotten_it() {
-        let (hour, send) = (Duration::from_secs(3600), Duration::from_secs(30));
-        assert_eq!(key_window(24 * hour, send), 24 * hour - 24 * hour / 20);
-        assert_eq!(key_window(Duration::from_secs(60), send), Duration::from_secs(30));
-        assert_eq!(key_window(Duration::from_secs(20), send), Duration::ZERO, "shorter than a send: never");
     }
 }

@@ -13,7 +13,9 @@ use super::route::route;
 use super::{
     Approval, EmailGrant, Grant, GrantError, JsonPointer, Limits, MAX_GRANT_BYTES, Planning, RecoveryClass,
 };
+use super::{HttpRoute, show_duration};
 use crate::canonical::CanonicalJson;
+use crate::retry::key_window;
 
 pub(super) const KIB: u64 = 1 << 10;
 pub(super) const MIB: u64 = 1 << 20;
@@ -45,7 +47,11 @@ impl FromStr for Grant {
         let planning = top.parsed::<Planning>("planning", "write \"reads\" or \"none\"")?;
         let planning = planning.map_or(Planning::Reads, |found| found.value);
         let limits = limits(top.section("limits", "[limits]")?)?;
-        let http = top.sections("http", "[[http]]")?.iter().map(route).collect::<Result<Vec<_>, _>>()?;
+        let sections = top.sections("http", "[[http]]")?;
+        let http = sections.iter().map(route).collect::<Result<Vec<_>, _>>()?;
+        for (section, route) in sections.iter().zip(&http) {
+            keys_outlive_sends(section, route, limits.send)?;
+        }
         let email = top.section("email", "[email]")?.as_ref().map(email).transpose()?;
 
         let effective = effective(&approval, &show, planning, &limits, &http, email.as_ref());
@@ -55,6 +61,22 @@ impl FromStr for Grant {
             message: format!("the grant has no canonical form: {error}"),
         })?;
         Ok(Grant { approval, show, planning, limits, http, email, source: text.to_owned(), effective })
+    }
+}
+
+/// A key that is forgotten before a send under it must be over could never be
+/// sent again, nor even once: every action under the grant would end without.
+fn keys_outlive_sends(section: &Section<'_>, route: &HttpRoute, send: Duration) -> Result<(), GrantError> {
+    let idempotent = route.recovery == RecoveryClass::ProviderIdempotent;
+    if !idempotent || !key_window(route.key_retention, send).is_zero() {
+        return Ok(());
+    }
+    match section.duration("key_retention", Duration::ZERO..=Duration::MAX)? {
+        Some(found) => Err(found.bad(
+            format!("is no longer than one send may take ({})", show_duration(send)),
+            "lower `send` in [limits], or use another class: a repeat could never be sent in time",
+        )),
+        None => Ok(()),
     }
 }
 
