@@ -1,0 +1,3 @@
+//! The domain's tests that are larger than one rule.
+
+mod model;
