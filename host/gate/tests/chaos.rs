@@ -86,8 +86,6 @@ async fn storm(rig: &mut Rig, class: &'static str, seed: u64) -> Vec<String> {
     for _ in 0..24 {
         let what = dice.roll(100);
         story.push(format!("{what} {}", rig.row(id).await.state));
-        eprintln!("OP {class} {seed} {what} {} frozen={}", rig.row(id).await.state, frozen.len());
-        let t = std::time::Instant::now();
         match what {
             0..25 => {
                 let path = format!("/w/{}", dice.roll(u64::from(WRITES)) + 1);
@@ -161,9 +159,7 @@ async fn storm(rig: &mut Rig, class: &'static str, seed: u64) -> Vec<String> {
                 }
             }
         }
-        eprintln!("DONE {class} {seed} {what} {:?}", t.elapsed());
     }
-    eprintln!("STORM OVER {class} {seed}");
     for host in frozen {
         host.stops.release();
         host.run(async move |gate: Gate| gate.drain().await).await;
@@ -207,9 +203,7 @@ fn weather(class: &'static str) {
                 &tenant(),
                 &countersign_domain::key::ActionKey::Key("k".into()),
             );
-            eprintln!("CALM {class} {seed}");
             let action = calm(rig, id).await;
-            eprintln!("CALMED {class} {seed}");
             let facts = rig.facts(id).await;
             let counts: Vec<usize> = (1..=WRITES).map(|i| rig.provider.count(&format!("/w/{i}"))).collect();
             let told = format!("{class}, seed {seed}: {story:?}\n{facts:?}\n{counts:?} {:?}", action.error);

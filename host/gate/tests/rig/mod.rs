@@ -39,7 +39,7 @@ pub use provider::{Do, Provider};
 pub use script::{Fx, Script, Shelf, Shown, done, refund, refused, trapped, try_later, writes};
 
 /// Longer than any step of a test takes; whoever waits so long is stuck.
-pub const LONG: Duration = Duration::from_secs(20);
+pub const LONG: Duration = Duration::from_secs(60);
 
 /// A microsecond: the clock's resolution.
 pub const TICK: Duration = Duration::from_micros(1);
@@ -62,7 +62,7 @@ pub fn run(test: impl AsyncFnOnce(&mut Rig)) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut rig = Rig::new().await;
-        tokio::time::timeout(Duration::from_secs(60), test(&mut rig)).await.expect("the test is stuck");
+        tokio::time::timeout(Duration::from_secs(240), test(&mut rig)).await.expect("the test is stuck");
         rig.audit().await;
     });
 }
