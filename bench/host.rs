@@ -74,11 +74,6 @@ impl Host {
         let pages: u64 = statm.split(' ').nth(1).context("statm")?.parse()?;
         Ok(pages * 4096)
     }
-
-    /// Commits of the writer per action, if the host tells.
-    pub fn commits_per(&self, _actions: u64) -> Option<f64> {
-        None
-    }
 }
 
 impl Drop for Host {

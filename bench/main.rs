@@ -54,22 +54,19 @@ async fn whole() -> anyhow::Result<()> {
     println!(
         "\nWhole path through HTTP (propose, approve, execute, one POST, result durable), {ROW:?} a row"
     );
-    println!(
-        "| callers | bare/s | countersign/s | share | p50 ms | p99 ms | host CPU ms/action | commits/action |"
-    );
-    println!("|---|---|---|---|---|---|---|---|");
+    println!("| callers | bare/s | countersign/s | share | p50 ms | p99 ms | host CPU ms/action |");
+    println!("|---|---|---|---|---|---|---|");
     for callers in [1usize, 8, 64] {
         let bare = bare::measure(callers, ROW, upstream.port).await?;
         let host = Arc::new(Host::start(upstream.port)?);
         let (n, latencies, cpu) = load(&host, &upstream, callers, ROW).await?;
         let rate = n as f64 / ROW.as_secs_f64();
         println!(
-            "| {callers} | {bare:.0} | {rate:.0} | {:.0} % | {:.2} | {:.2} | {:.2} | {} |",
+            "| {callers} | {bare:.0} | {rate:.0} | {:.0} % | {:.2} | {:.2} | {:.2} |",
             100.0 * rate / bare,
             latencies.at(0.5),
             latencies.at(0.99),
             cpu * 1000.0 / n as f64,
-            host.commits_per(n).map_or("-".into(), |commits| format!("{commits:.2}")),
         );
     }
     Ok(())
