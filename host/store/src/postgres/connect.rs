@@ -53,7 +53,9 @@ pub(crate) fn config(url: &str) -> Result<Config, StoreError> {
         return Err(cannot(NO_TLS.into()));
     }
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-        return Err(cannot("the database's URL names no host: write postgres://user@host:5432/database".into()));
+        return Err(cannot(
+            "the database's URL names no host: write postgres://user@host:5432/database".into(),
+        ));
     }
     if config.get_application_name().is_none() {
         config.application_name("countersign");
@@ -87,7 +89,8 @@ pub(crate) struct Conn {
 }
 
 /// A connection that has not been set yet, and the driver of its socket.
-pub(crate) type Raw = (Client, tokio_postgres::Connection<tokio_postgres::Socket, tokio_postgres::tls::NoTlsStream>);
+pub(crate) type Raw =
+    (Client, tokio_postgres::Connection<tokio_postgres::Socket, tokio_postgres::tls::NoTlsStream>);
 
 /// Reaches the server.
 ///
@@ -246,9 +249,7 @@ fn unavailable(error: StoreError) -> StoreError {
     }
 }
 
-async fn drive(
-    driver: tokio_postgres::Connection<tokio_postgres::Socket, tokio_postgres::tls::NoTlsStream>,
-) {
+async fn drive(driver: tokio_postgres::Connection<tokio_postgres::Socket, tokio_postgres::tls::NoTlsStream>) {
     if let Err(error) = driver.await {
         tracing::debug!(error = fault::text(&error), "a connection to the database ended");
     }
@@ -279,14 +280,16 @@ impl Lent<'_> {
     /// alone. After [`Failed::Gone`] this connection is no more.
     pub(crate) async fn rows(&mut self, sql: &'static str, params: Params<'_>) -> Result<Vec<Row>, Failed> {
         let (conn, statement) = self.prepared(sql).await?;
-        let answer = tokio::time::timeout(self.pool.options.patience, conn.client.query(&statement, params)).await;
+        let answer =
+            tokio::time::timeout(self.pool.options.patience, conn.client.query(&statement, params)).await;
         self.answered(conn, answer)
     }
 
     /// The same for one that gives no rows; how many it changed.
     pub(crate) async fn run(&mut self, sql: &'static str, params: Params<'_>) -> Result<u64, Failed> {
         let (conn, statement) = self.prepared(sql).await?;
-        let answer = tokio::time::timeout(self.pool.options.patience, conn.client.execute(&statement, params)).await;
+        let answer =
+            tokio::time::timeout(self.pool.options.patience, conn.client.execute(&statement, params)).await;
         self.answered(conn, answer)
     }
 
@@ -328,9 +331,7 @@ impl Lent<'_> {
                 Err(failed)
             }
             // It may still be made, so it is not known that it was not.
-            Err(_) => {
-                Err(Failed::Gone(StoreError::CommitUnknown { what: late(self.pool.options.patience) }))
-            }
+            Err(_) => Err(Failed::Gone(StoreError::CommitUnknown { what: late(self.pool.options.patience) })),
         }
     }
 

@@ -297,10 +297,7 @@ pub(super) async fn postpone(
 ) -> Result<Step<Action>, StoreError> {
     let due = next_attempt(State::OutcomeUnknown, after);
     let row = pg
-        .step(
-            sql::POSTPONE,
-            &[&tenant.as_str(), &id.0.as_bytes().as_slice(), &UNFLUSHED, &expected, &due],
-        )
+        .step(sql::POSTPONE, &[&tenant.as_str(), &id.0.as_bytes().as_slice(), &UNFLUSHED, &expected, &due])
         .await?;
     stepped(row, id)
 }

@@ -25,7 +25,8 @@ use crate::steps::{
 impl Ledger for PostgresStore {
     async fn now(&self) -> Result<Timestamp, StoreError> {
         let found = self.inner.read(sql::NOW, &[]).await?;
-        let row = found.first().ok_or_else(|| StoreError::Damaged { what: "the database has no time".into() })?;
+        let row =
+            found.first().ok_or_else(|| StoreError::Damaged { what: "the database has no time".into() })?;
         Columns::of(row, 0, "the time").get().map(Timestamp::from_micros)
     }
 
@@ -164,20 +165,14 @@ impl Ledger for PostgresStore {
             .inner
             .read(
                 sql::EVENTS_OF_ACTION,
-                &[
-                    &tenant.as_str(),
-                    &action.0.as_bytes().as_slice(),
-                    &i64::from(after),
-                    &i64::from(limit),
-                ],
+                &[&tenant.as_str(), &action.0.as_bytes().as_slice(), &i64::from(after), &i64::from(limit)],
             )
             .await?;
         found.iter().map(rows::event).collect()
     }
 
     async fn events(&self, tenant: &TenantId, after: i64, limit: u32) -> Result<Vec<Event>, StoreError> {
-        let found =
-            self.inner.read(sql::EVENTS, &[&tenant.as_str(), &after, &i64::from(limit)]).await?;
+        let found = self.inner.read(sql::EVENTS, &[&tenant.as_str(), &after, &i64::from(limit)]).await?;
         found.iter().map(rows::event).collect()
     }
 

@@ -173,10 +173,7 @@ async fn put_grant(
     installed(tx, tenant, name, None).await?;
     insert_grant(tx, tenant, grant, source, by).await?;
     let changed = tx
-        .run(
-            sql::PUT_GRANT_IN_FORCE,
-            &[&tenant.as_str(), &name.as_str(), &grant.0.as_bytes().as_slice()],
-        )
+        .run(sql::PUT_GRANT_IN_FORCE, &[&tenant.as_str(), &name.as_str(), &grant.0.as_bytes().as_slice()])
         .await?;
     if changed > 0 {
         tx.run(sql::MOVE_POLICY_EPOCH, &[&tenant.as_str()]).await?;
@@ -205,11 +202,8 @@ async fn install(tx: &mut Tx<'_>, tool: &NewTool) -> Result<InstalledTool, Store
         }
         Some(_) => {}
         None => {
-            tx.run(
-                sql::INSERT_COMPONENT,
-                &[&tenant, &component.0.as_bytes().as_slice(), &tool.bytes, &now],
-            )
-            .await?;
+            tx.run(sql::INSERT_COMPONENT, &[&tenant, &component.0.as_bytes().as_slice(), &tool.bytes, &now])
+                .await?;
             tx.run(
                 sql::INSERT_TOOL_VERSION,
                 &[

@@ -237,9 +237,8 @@ fn approvals(c: &mut Columns<'_>) -> Result<Vec<Approval>, StoreError> {
     given
         .into_iter()
         .map(|(by, at, note, fingerprint)| {
-            let damaged = |why: &dyn std::fmt::Display| StoreError::Damaged {
-                what: format!("an approval: {why}"),
-            };
+            let damaged =
+                |why: &dyn std::fmt::Display| StoreError::Damaged { what: format!("an approval: {why}") };
             Ok(Approval {
                 by: by.parse().map_err(|error| damaged(&error))?,
                 at: Timestamp::from_micros(at),

@@ -165,7 +165,8 @@ pub(crate) const NOTIFY: &str = "select pg_notify('countersign', $1)";
 pub(crate) const NOTIFY_SETTINGS: &str = "set synchronous_commit = off";
 
 /// One starter at a time, whatever database of the server it is.
-pub(crate) const MIGRATION_LOCK: &str = "select pg_advisory_lock(hashtextextended('countersign migrations', 7305))";
+pub(crate) const MIGRATION_LOCK: &str =
+    "select pg_advisory_lock(hashtextextended('countersign migrations', 7305))";
 pub(crate) const MIGRATION_UNLOCK: &str =
     "select pg_advisory_unlock(hashtextextended('countersign migrations', 7305))";
 pub(crate) const CREATE_MIGRATIONS_TABLE: &str = "create table if not exists schema_migrations (
@@ -178,7 +179,8 @@ pub(crate) const INSERT_MIGRATION: &str =
 
 /// How far the written cursors are ahead of those to come; positive only in a
 /// database that was restored from a dump into a server that counts anew.
-pub(crate) const CURSORS_AHEAD: &str = "select coalesce(max(last), 0) - countersign_cursor_of(pg_current_xact_id()),
+pub(crate) const CURSORS_AHEAD: &str =
+    "select coalesce(max(last), 0) - countersign_cursor_of(pg_current_xact_id()),
     countersign_cursor_base()
 from (
     select (select max(cursor) from events where events.tenant_id = tenants.tenant_id) as last from tenants
@@ -1010,7 +1012,8 @@ where t.tenant_id = $1 ",
     };
 }
 pub(crate) const TOOL: &str = tools!("and t.name = $2 and v.version = coalesce($3, t.current_version)");
-pub(crate) const TOOLS: &str = tools!("order by v.name collate \"C\", v.installed desc, v.version collate \"C\" desc");
+pub(crate) const TOOLS: &str =
+    tools!("order by v.name collate \"C\", v.installed desc, v.version collate \"C\" desc");
 pub(crate) const COMPONENT: &str = "select bytes from components where tenant_id = $1 and digest = $2";
 pub(crate) const GRANT: &str = "select source from grants where tenant_id = $1 and digest = $2";
 

@@ -27,12 +27,8 @@ const LONGEST: usize = 7000;
 const PACE: Duration = Duration::from_millis(5);
 
 /// Pauses between tries to reach the server again.
-const PAUSES: [Duration; 4] = [
-    Duration::from_millis(100),
-    Duration::from_millis(300),
-    Duration::from_secs(1),
-    Duration::from_secs(3),
-];
+const PAUSES: [Duration; 4] =
+    [Duration::from_millis(100), Duration::from_millis(300), Duration::from_secs(1), Duration::from_secs(3)];
 
 /// The way to other hosts.
 #[derive(Debug)]
@@ -156,7 +152,9 @@ async fn serve(
             tokio::time::sleep(pause).await;
             match Line::open(&config, &options, post.clone()).await {
                 Ok(opened) => (line, tries) = (Some(opened), 0),
-                Err(error) => tracing::warn!(%error, "other hosts cannot be heard; waiting goes on by polling"),
+                Err(error) => {
+                    tracing::warn!(%error, "other hosts cannot be heard; waiting goes on by polling")
+                }
             }
             continue;
         };

@@ -26,7 +26,10 @@ const LONGEST_PAUSE: u64 = 32;
 
 impl Inner {
     /// Runs a step apart from whoever waits for it.
-    pub(crate) async fn apart<T, F>(self: &Arc<Self>, step: impl FnOnce(Arc<Inner>) -> F) -> Result<T, StoreError>
+    pub(crate) async fn apart<T, F>(
+        self: &Arc<Self>,
+        step: impl FnOnce(Arc<Inner>) -> F,
+    ) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -38,7 +41,11 @@ impl Inner {
 
     /// Makes a step of one statement, whose second column is `fresh`. `None`: it
     /// gave no row.
-    pub(crate) async fn step(&self, sql: &'static str, params: Params<'_>) -> Result<Option<Row>, StoreError> {
+    pub(crate) async fn step(
+        &self,
+        sql: &'static str,
+        params: Params<'_>,
+    ) -> Result<Option<Row>, StoreError> {
         let began = Instant::now();
         let mut round = 0;
         loop {
@@ -49,7 +56,9 @@ impl Inner {
                     if row.try_get(1).map_err(|error| fault::read(&error))? {
                         return Ok(Some(row));
                     }
-                    StoreError::Unavailable { what: "others changed the same row all the time; try again".into() }
+                    StoreError::Unavailable {
+                        what: "others changed the same row all the time; try again".into(),
+                    }
                 }
                 Err(Failed::Again(error)) => error,
                 Err(Failed::Undone(error) | Failed::Gone(error)) => return Err(error),
@@ -124,7 +133,11 @@ pub(crate) struct Tx<'a> {
 
 impl Tx<'_> {
     /// The first row that a statement gives, if any.
-    pub(crate) async fn row(&mut self, sql: &'static str, params: Params<'_>) -> Result<Option<Row>, StoreError> {
+    pub(crate) async fn row(
+        &mut self,
+        sql: &'static str,
+        params: Params<'_>,
+    ) -> Result<Option<Row>, StoreError> {
         let rows = self.lent.rows(sql, params).await.map_err(before_commit)?;
         Ok(rows.into_iter().next())
     }

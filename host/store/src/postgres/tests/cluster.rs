@@ -50,7 +50,8 @@ fn programs() -> Option<PathBuf> {
             .map(|entries| entries.flatten().map(|entry| entry.path().join("bin")).collect())
             .unwrap_or_default();
         versions.sort_by_key(|folder| {
-            let digits = folder.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+            let digits =
+                folder.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
             digits.and_then(|name| name.parse::<u32>().ok()).unwrap_or(0)
         });
         folders.extend(versions.into_iter().rev());
@@ -125,7 +126,8 @@ impl Cluster {
     fn wait_until_ready(&self) {
         let began = Instant::now();
         loop {
-            let ready = Command::new(self.bin.join("pg_isready")).arg("-q").arg("-h").arg(&self.folder).status();
+            let ready =
+                Command::new(self.bin.join("pg_isready")).arg("-q").arg("-h").arg(&self.folder).status();
             if ready.is_ok_and(|status| status.success()) {
                 return;
             }
@@ -136,6 +138,11 @@ impl Cluster {
             );
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Where its socket is.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// How a database of it is reached.
