@@ -42,10 +42,10 @@ pub(super) async fn claim_action(pg: &Inner, claim: ClaimAction) -> Result<Step<
         )
         .await?
         .ok_or_else(|| missing(claim.action))?;
-    let action = rows::action(&row, 2)?;
     if !made(&row)? {
-        return Ok(Step::Lost(Box::new(action)));
+        return lost(pg, &claim.tenant, claim.action).await;
     }
+    let action = rows::action(&row, 2)?;
     pg.changed(&claim.tenant, claim.action);
     // The first attempt of an action that read nothing while it was planned has
     // no effects; every other one may.
@@ -165,7 +165,7 @@ pub(super) async fn claim_write(pg: &Inner, claim: ClaimWrite) -> Result<Step<Wr
     }
     .ok_or_else(|| missing(claim.action))?;
     if !made(&row)? {
-        return lost(&row, 4, claim.action);
+        return lost(pg, &claim.tenant, claim.action).await;
     }
     let mut c = Columns::of(&row, 2, "a write claim");
     let (lease_expires, now) = (c.get()?, Timestamp::from_micros(c.get()?));
@@ -221,7 +221,7 @@ pub(super) async fn repeat_write(pg: &Inner, repeat: RepeatWrite) -> Result<Step
         .await?
         .ok_or_else(|| missing(repeat.action))?;
     if !made(&row)? {
-        return lost(&row, 3 + rows::EFFECT_COLUMNS, repeat.action);
+        return lost(pg, &repeat.tenant, repeat.action).await;
     }
     let lease_expires = Columns::of(&row, 2, "a repeat claim").get()?;
     let record = rows::effect_option(&row, 3)?.ok_or_else(|| gone(repeat.action, repeat.ordinal))?;
@@ -310,9 +310,9 @@ pub(super) async fn record_settled(
     effects: Vec<NewSettled>,
 ) -> Result<Step<Vec<EffectRecord>>, StoreError> {
     let columns = SettledColumns::of(&effects)?;
-    let (tenant, attempt_bytes, id_bytes) = (tenant.as_str(), attempt.0.into_bytes(), id.0.into_bytes());
+    let (name, attempt_bytes, id_bytes) = (tenant.as_str(), attempt.0.into_bytes(), id.0.into_bytes());
     let (attempt_bytes, id_bytes) = (attempt_bytes.as_slice(), id_bytes.as_slice());
-    let mut params: Vec<&(dyn ToSql + Sync)> = vec![&tenant, &id_bytes, &UNFLUSHED, &attempt_bytes];
+    let mut params: Vec<&(dyn ToSql + Sync)> = vec![&name, &id_bytes, &UNFLUSHED, &attempt_bytes];
     params.extend(columns.params());
     let row = match pg.step(sql::RECORD_SETTLED, &params).await {
         Err(StoreError::Constraint { name }) if name == "effects_pkey" => {
@@ -322,7 +322,7 @@ pub(super) async fn record_settled(
     }
     .ok_or_else(|| missing(id))?;
     if !made(&row)? {
-        return lost(&row, 3, id);
+        return lost(pg, tenant, id).await;
     }
     let now = Timestamp::from_micros(Columns::of(&row, 2, "a record").get()?);
     Ok(Step::Made(effects.into_iter().map(|effect| settled(attempt, effect, now)).collect()))

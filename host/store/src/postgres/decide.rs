@@ -27,8 +27,14 @@ pub(super) fn missing(id: ActionId) -> StoreError {
 }
 
 /// Somebody else was first: the row, for saying why.
-pub(super) fn lost<T>(row: &Row, at: usize, id: ActionId) -> Result<Step<T>, StoreError> {
-    rows::action_option(row, at)?.map(|action| Step::Lost(Box::new(action))).ok_or_else(|| missing(id))
+pub(super) async fn lost<T>(pg: &Inner, tenant: &TenantId, id: ActionId) -> Result<Step<T>, StoreError> {
+    stands(pg, tenant, id).await.map(|action| Step::Lost(Box::new(action)))
+}
+
+/// The row as it stands, or that there is none.
+pub(super) async fn stands(pg: &Inner, tenant: &TenantId, id: ActionId) -> Result<Action, StoreError> {
+    let found = pg.read(sql::ACTION, &[&tenant.as_str(), &id.0.as_bytes().as_slice()]).await?;
+    found.first().map(|row| rows::action(row, 0)).transpose()?.ok_or_else(|| missing(id))
 }
 
 /// The text of a transition's event.
@@ -36,11 +42,17 @@ pub(super) fn body(moved: Move) -> String {
     EventBody { fact: moved.fact, to: moved.to, by: moved.by }.canonical()
 }
 
-/// The answer of a step that gives the row either way.
-fn stepped(row: Option<Row>, id: ActionId) -> Result<Step<Action>, StoreError> {
-    let row = row.ok_or_else(|| missing(id))?;
-    let action = rows::action(&row, 2)?;
-    Ok(if made(&row)? { Step::Made(action) } else { Step::Lost(Box::new(action)) })
+/// The answer of a step that gives the row after it.
+pub(super) async fn stepped(
+    pg: &Inner,
+    row: Option<Row>,
+    tenant: &TenantId,
+    id: ActionId,
+) -> Result<Step<Action>, StoreError> {
+    match row {
+        Some(row) if made(&row)? => rows::action(&row, 2).map(Step::Made),
+        _ => lost(pg, tenant, id).await,
+    }
 }
 
 pub(super) async fn propose(pg: &Inner, new: NewAction) -> Result<Proposed, StoreError> {
@@ -120,8 +132,7 @@ pub(super) async fn propose(pg: &Inner, new: NewAction) -> Result<Proposed, Stor
     params.extend(columns.params());
     let row = pg.step(sql::INSERT_ACTION, &params).await?.ok_or_else(|| missing(new.id))?;
     if !made(&row)? {
-        let there = rows::action_option(&row, 3)?.ok_or_else(|| missing(new.id))?;
-        return Ok(Proposed::Again(Box::new(there)));
+        return stands(pg, &new.tenant, new.id).await.map(|there| Proposed::Again(Box::new(there)));
     }
     let now = Timestamp::from_micros(Columns::of(&row, 2, "a proposal").get()?);
     pg.changed(&new.tenant, new.id);
@@ -201,8 +212,8 @@ pub(super) async fn approve(pg: &Inner, approve: Approve) -> Result<Step<Action>
         )
         .await?
         .ok_or_else(|| missing(approve.action))?;
-    let mut action = rows::action(&row, 3)?;
     if made(&row)? {
+        let mut action = rows::action(&row, 3)?;
         pg.changed(&approve.tenant, approve.action);
         // The statement does not see what it writes itself.
         action.approvals.push(Approval {
@@ -214,6 +225,7 @@ pub(super) async fn approve(pg: &Inner, approve: Approve) -> Result<Step<Action>
         return Ok(Step::Made(action));
     }
     let already: bool = Columns::of(&row, 2, "an approval").get()?;
+    let action = stands(pg, &approve.tenant, approve.action).await?;
     Ok(if already { Step::Made(action) } else { Step::Lost(Box::new(action)) })
 }
 
@@ -238,20 +250,16 @@ pub(super) async fn transition(pg: &Inner, step: Transition) -> Result<Step<Acti
             ],
         )
         .await?;
-    told(pg, &step.tenant, step.action, stepped(row, step.action)?)
+    let made = stepped(pg, row, &step.tenant, step.action).await?;
+    Ok(told(pg, &step.tenant, step.action, made))
 }
 
 /// Tells of a step that was made.
-pub(super) fn told(
-    pg: &Inner,
-    tenant: &TenantId,
-    id: ActionId,
-    step: Step<Action>,
-) -> Result<Step<Action>, StoreError> {
+pub(super) fn told(pg: &Inner, tenant: &TenantId, id: ActionId, step: Step<Action>) -> Step<Action> {
     if matches!(step, Step::Made(_)) {
         pg.changed(tenant, id);
     }
-    Ok(step)
+    step
 }
 
 /// How long until the next attempt: in `failed_retryable` always some time, in
@@ -276,7 +284,8 @@ pub(super) async fn request_cancel(
             &[&tenant.as_str(), &id.0.as_bytes().as_slice(), &pg.durable, &rows::plain(reason)],
         )
         .await?;
-    match told(pg, tenant, id, stepped(row, id)?)? {
+    let made = stepped(pg, row, tenant, id).await?;
+    match told(pg, tenant, id, made) {
         // Once more is the same word, not another.
         Step::Lost(action)
             if action.cancel_requested.is_some()
@@ -299,7 +308,7 @@ pub(super) async fn postpone(
     let row = pg
         .step(sql::POSTPONE, &[&tenant.as_str(), &id.0.as_bytes().as_slice(), &UNFLUSHED, &expected, &due])
         .await?;
-    stepped(row, id)
+    stepped(pg, row, tenant, id).await
 }
 
 pub(super) async fn resolve(pg: &Inner, resolve: Resolve) -> Result<Step<Action>, StoreError> {
@@ -340,5 +349,6 @@ pub(super) async fn resolve(pg: &Inner, resolve: Resolve) -> Result<Step<Action>
             ],
         )
         .await?;
-    told(pg, &resolve.tenant, resolve.action, stepped(row, resolve.action)?)
+    let made = stepped(pg, row, &resolve.tenant, resolve.action).await?;
+    Ok(told(pg, &resolve.tenant, resolve.action, made))
 }

@@ -27,12 +27,10 @@ pub(crate) enum Failed {
 /// connection, which may have come after the commit.
 pub(crate) fn statement(error: &Error) -> Failed {
     let Some(said) = error.as_db_error() else {
-        if error.is_closed() || source_is_io(error) {
-            return Failed::Gone(unknown(text(error)));
-        }
-        // What was to be sent could not be put into words, or what came back
-        // could not be read.
-        return Failed::Undone(StoreError::Damaged { what: text(error) });
+        // The socket broke, or what came over it made no sense. (Or what was to
+        // be sent could not be put into words, which would be a bug here; the
+        // driver does not say which.)
+        return Failed::Gone(unknown(text(error)));
     };
     if matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic)) {
         return Failed::Gone(unknown(said.message().to_owned()));
@@ -66,10 +64,6 @@ pub(crate) fn text(error: &Error) -> String {
 
 fn unknown(what: String) -> StoreError {
     StoreError::CommitUnknown { what }
-}
-
-fn source_is_io(error: &Error) -> bool {
-    std::error::Error::source(error).is_some_and(|source| source.is::<std::io::Error>())
 }
 
 fn undone(said: &DbError) -> StoreError {

@@ -5,7 +5,7 @@ use countersign_domain::action::{Fact, State, next};
 use countersign_domain::effect::EffectStatus;
 
 use super::claim::{gone, made};
-use super::decide::{body, missing, next_attempt, told};
+use super::decide::{body, next_attempt, stepped, told};
 use super::rows;
 use super::{Inner, sql};
 use crate::StoreError;
@@ -137,9 +137,7 @@ pub(super) async fn end_attempt(
                 &body(end.moved),
             ],
         )
-        .await?
-        .ok_or_else(|| missing(end.action))?;
-    let action = rows::action(&row, 2)?;
-    let step = if made(&row)? { Step::Made(action) } else { Step::Lost(Box::new(action)) };
-    told(pg, &end.tenant, end.action, step)
+        .await?;
+    let made = stepped(pg, row, &end.tenant, end.action).await?;
+    Ok(told(pg, &end.tenant, end.action, made))
 }

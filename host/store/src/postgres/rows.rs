@@ -23,9 +23,6 @@ use tokio_postgres::types::FromSql;
 use crate::registry::PrincipalRow;
 use crate::{StoreError, steps};
 
-/// How many columns `effect_columns` has.
-pub(crate) const EFFECT_COLUMNS: usize = 19;
-
 /// Reads a row's columns one after the other.
 pub(crate) struct Columns<'r> {
     row: &'r Row,
@@ -127,12 +124,6 @@ pub(crate) fn json_option<T: Serialize>(value: Option<&T>) -> Result<Option<Stri
 /// returned is JSON, which spells it.
 pub(crate) fn plain(text: &str) -> std::borrow::Cow<'_, str> {
     if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
-}
-
-/// An action from `action_columns`; `None` where there is none.
-pub(crate) fn action_option(row: &Row, at: usize) -> Result<Option<Action>, StoreError> {
-    let there: Option<&str> = Columns::of(row, at, "an action").get()?;
-    there.map(|_| action(row, at)).transpose()
 }
 
 /// An action from `action_columns`.

@@ -4,11 +4,13 @@
 //! `$1` is the tenant and `$2` the action throughout, `$3` of a step is how its
 //! commit is made durable. Each step begins alike ([`taken!`]):
 //!
-//! * `s` is the action's row as the statement's snapshot has it;
+//! * `s` is what the statement's snapshot has of the action's row;
 //! * `r` takes that row's lock, and has its version as it stands once the lock
 //!   is held (an action that cannot be moved by this step is not locked at all);
 //! * `c` says whether the two are the same (`fresh`) and what time it is, read
 //!   after the lock was waited for. A claim that waited across an expiry loses.
+//!   The state is compared here and not in the row, so that no plan takes the
+//!   index by state for the shorter way.
 //!
 //! Everything that belongs to an action (effects, approvals, events) changes
 //! only under its row's lock and with its row's version; so while `fresh` holds,
@@ -48,12 +50,14 @@ macro_rules! effect_columns {
 macro_rules! row_taken {
     ($gate:expr) => {
         concat!(
-            "with s as materialized (select * from actions where tenant_id = $1 and id = $2),
+            "with s as materialized (
+    select version, state, attempt_id, tool from actions where tenant_id = $1 and id = $2
+),
 r as materialized (
     select version, set_config('synchronous_commit', $3, true) from actions
-    where tenant_id = $1 and id = $2 and ",
+    where tenant_id = $1 and id = $2 and (select ",
             $gate,
-            " for update
+            " from s) for update
 )"
         )
     };
@@ -63,7 +67,7 @@ macro_rules! taken {
         concat!(
             row_taken!($gate),
             ",
-c as materialized (select r.version = s.version as fresh, countersign_now() as now from r, s)"
+c as materialized (select r.version = s.version as fresh, s.state, countersign_now() as now from r, s)"
         )
     };
 }
@@ -73,8 +77,10 @@ macro_rules! taken_in_force {
         concat!(
             row_taken!($gate),
             ",
-g as materialized (select r.version = s.version as fresh, s.tool from r, s),
-f as materialized (select g.fresh, i.epoch, i.paused from g, lateral countersign_in_force($1, g.tool) i),
+g as materialized (select r.version = s.version as fresh, s.state, s.tool from r, s),
+f as materialized (
+    select g.fresh, g.state, i.epoch, i.paused from g, lateral countersign_in_force($1, g.tool) i
+),
 c as materialized (select f.*, countersign_now() as now from f)"
         )
     };
@@ -86,20 +92,17 @@ macro_rules! fresh {
         concat!("coalesce((select c.fresh from c), not coalesce((select ", $gate, " from s), false))")
     };
 }
-/// The row after the step, or the row as it stands.
-macro_rules! row_either_way {
+/// The row after the step. Where it was not made there is none: it is read then,
+/// which is rarer than it is wide.
+macro_rules! row_after {
     ($gate:expr) => {
         concat!(
             "
-select true, true, ",
-            action_columns!(),
-            " from m x
-union all
-select false, ",
+select x.id is not null, x.id is not null or ",
             fresh!($gate),
             ", ",
             action_columns!(),
-            " from s x where not exists (select 1 from m)"
+            " from (select) one left join m x on true"
         )
     };
 }
@@ -116,7 +119,7 @@ e as (
             ", event_chain(b.hash, m.event_seq, m.updated, ",
             $body,
             ")
-    from m left join events b on b.tenant_id = m.tenant_id and b.action_id = m.id and b.seq = m.event_seq - 1
+    from m left join events b on b.tenant_id = $1 and b.action_id = $2 and b.seq = m.event_seq - 1
     where ",
             $condition,
             "
@@ -147,6 +150,7 @@ set statement_timeout = 0;
 set client_min_messages = warning;
 set plan_cache_mode = force_generic_plan;
 set enable_seqscan = off;
+set enable_bitmapscan = off;
 set jit = off;
 set max_parallel_workers_per_gather = 0";
 /// What a server must be before anything is written to it.
@@ -193,7 +197,7 @@ from (
 /// list. An action that this one replaces (`$28`) is told so if it has ended; one
 /// that has not is moved by a transition, which names its successor itself.
 pub(crate) const INSERT_ACTION: &str = concat!(
-    "with recursive s as materialized (select * from actions where tenant_id = $1 and id = $2),
+    "with recursive s as materialized (select 1 from actions where tenant_id = $1 and id = $2),
 c as materialized (
     select countersign_now() as now, set_config('synchronous_commit', $3, true) where not exists (select 1 from s)
 ),
@@ -209,7 +213,7 @@ m as (
         $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, c.now
     from c
     on conflict (tenant_id, id) do nothing
-    returning *
+    returning tenant_id, id, updated
 ),
 h (seq, hash) as (
     select 1::bigint, event_chain($34, 1, m.updated, ($35::text[])[1]) from m
@@ -237,17 +241,12 @@ i as (
     )
 ),
 k as (
-    update actions old set superseded_by = m.id from m
-    where old.tenant_id = $1 and old.id = m.supersedes and old.superseded_by is null
+    update actions old set superseded_by = $2 from m
+    where old.tenant_id = $1 and old.id = $28 and old.superseded_by is null
         and old.state in ('succeeded', 'failed_terminal', 'cancelled', 'expired')
 )
-select true, true, m.updated, ",
-    action_columns!(),
-    " from m left join s x on false
-union all
-select false, x.id is not null, null, ",
-    action_columns!(),
-    " from (select) one left join s x on true where not exists (select 1 from m)"
+select m.updated is not null, m.updated is not null or exists (select 1 from s), m.updated
+from (select) one left join m on true"
 );
 
 /// `$4` approver, `$5` what they saw, `$6` where the last yes leads, `$7` their
@@ -268,7 +267,7 @@ m as (
         event_seq = a.event_seq + (a.approvals_given + 1 >= a.approvals_required)::int,
         version = a.version + 1, updated = c.now
     from c
-    where c.fresh and a.tenant_id = $1 and a.id = $2 and a.state = 'awaiting_approval'
+    where c.fresh and a.tenant_id = $1 and a.id = $2 and c.state = 'awaiting_approval'
         and a.approval_expires > c.now and ",
             $fits,
             " and a.policy_epoch = c.epoch
@@ -283,17 +282,13 @@ i as (
 )",
             event!("$8", "m.state <> 'awaiting_approval'"),
             "
-select true, true, false, ",
-            action_columns!(),
-            " from m x
-union all
-select false, ",
+select x.id is not null, x.id is not null or ",
             fresh!("state = 'awaiting_approval'"),
-            ", exists (
+            ", x.id is null and exists (
         select 1 from approvals p where p.tenant_id = $1 and p.action_id = $2 and p.approver = $4 and p.fingerprint = $5
     ), ",
             action_columns!(),
-            " from s x where not exists (select 1 from m)"
+            " from (select) one left join m x on true"
         )
     };
 }
@@ -333,7 +328,7 @@ u as (
     where $9 and x.tenant_id = $1 and x.action_id = $2 and x.status = 'in_flight'
 )",
     event!("$12", "true"),
-    row_either_way!("true")
+    row_after!("true")
 );
 
 /// `$4` reason.
@@ -343,11 +338,11 @@ pub(crate) const REQUEST_CANCEL: &str = concat!(
 m as (
     update actions a set cancel_requested = $4, version = a.version + 1, updated = c.now
     from c
-    where c.fresh and a.tenant_id = $1 and a.id = $2 and a.state in ('executing', 'outcome_unknown')
+    where c.fresh and a.tenant_id = $1 and a.id = $2 and c.state in ('executing', 'outcome_unknown')
         and a.cancel_requested is null
     returning a.*
 )",
-    row_either_way!("true")
+    row_after!("true")
 );
 
 /// `$4` version, `$5` how long until it is due again.
@@ -358,11 +353,11 @@ m as (
     update actions a set
         next_attempt = c.now + $5::bigint, repeats_left = a.repeats_left - 1, version = a.version + 1, updated = c.now
     from c
-    where c.fresh and a.tenant_id = $1 and a.id = $2 and a.version = $4::bigint and a.state = 'outcome_unknown'
+    where c.fresh and a.tenant_id = $1 and a.id = $2 and a.version = $4::bigint and c.state = 'outcome_unknown'
         and a.repeats_left > 0
     returning a.*
 )",
-    row_either_way!("true")
+    row_after!("true")
 );
 
 // ---- claims -------------------------------------------------------------------
@@ -386,7 +381,7 @@ m as (
     returning a.*
 )",
             event!("$7::text || m.attempt || $8::text", "true"),
-            row_either_way!($gate)
+            row_after!($gate)
         )
     };
 }
@@ -395,8 +390,8 @@ pub(crate) const CLAIM_TO_RUN: &str = claim_to_run!(
     "
         and a.cancel_requested is null and a.approved_fingerprint = a.fingerprint
         and (
-            (a.state = 'approved' and a.approval_expires > c.now and a.policy_epoch = c.epoch)
-            or (a.state = 'failed_retryable' and a.next_attempt <= c.now)
+            (c.state = 'approved' and a.approval_expires > c.now and a.policy_epoch = c.epoch)
+            or (c.state = 'failed_retryable' and a.next_attempt <= c.now)
         )
         and (a.standing_writes > 0 or not c.paused)"
 );
@@ -416,7 +411,7 @@ m as (
         attempt = a.attempt + 1, attempt_id = $4, lease_owner = $5, lease_expires = c.now + $6::bigint,
         repeats_left = a.repeats_left - 1, next_attempt = null
     from c
-    where c.fresh and a.tenant_id = $1 and a.id = $2 and a.state = 'outcome_unknown' and a.cancel_requested is null
+    where c.fresh and a.tenant_id = $1 and a.id = $2 and c.state = 'outcome_unknown' and a.cancel_requested is null
         and a.approved_fingerprint = a.fingerprint
         and a.repeats_left > 0 and a.next_attempt <= c.now and a.unknown_effects > 0
         and not exists (
@@ -426,7 +421,7 @@ m as (
     returning a.*
 )",
     event!("$7::text || m.attempt || $8::text", "true"),
-    row_either_way!("state = 'outcome_unknown'")
+    row_after!("state = 'outcome_unknown'")
 );
 
 /// `$4` attempt, `$5` length of the lease.
@@ -437,11 +432,11 @@ m as (
     update actions a set
         lease_expires = greatest(a.lease_expires, c.now + $5::bigint), version = a.version + 1, updated = c.now
     from c
-    where c.fresh and a.tenant_id = $1 and a.id = $2 and a.state = 'executing' and a.attempt_id = $4
+    where c.fresh and a.tenant_id = $1 and a.id = $2 and c.state = 'executing' and a.attempt_id = $4
         and a.lease_expires > c.now and a.cancel_requested is null
     returning a.*
 )",
-    row_either_way!("state = 'executing' and attempt_id = $4")
+    row_after!("state = 'executing' and attempt_id = $4")
 );
 
 /// `$4` attempt, `$5` ordinal, `$6` length of the lease, `$7` end of the window
@@ -458,7 +453,7 @@ m as (
             $effects,
             "
     from c
-    where c.fresh and a.tenant_id = $1 and a.id = $2 and a.state = 'executing' and a.attempt_id = $4
+    where c.fresh and a.tenant_id = $1 and a.id = $2 and c.state = 'executing' and a.attempt_id = $4
         and a.lease_expires > c.now and a.cancel_requested is null and a.in_flight is null
         and a.execution_deadline > c.now and ($7::bigint is null or $7 > c.now)",
             $in_force,
@@ -480,9 +475,7 @@ i as (
 )
 select m.updated is not null, m.updated is not null or ",
             fresh!("state = 'executing' and attempt_id = $4"),
-            ", m.lease_expires, m.updated, ",
-            action_columns!(),
-            " from (select) one left join m on true left join s x on m.updated is null"
+            ", m.lease_expires, m.updated from (select) one left join m on true"
         )
     };
 }
@@ -551,15 +544,15 @@ pub(crate) const CLAIM_WRITE_TRUSTING: &str = claim_write!(claim_write_update!()
 /// Planted: the conditions are looked at, the row is left alone.
 #[cfg(feature = "planted-bugs")]
 pub(crate) const CLAIM_WRITE_LEAVING_ROW: &str = concat!(
-    "with s as materialized (select * from actions where tenant_id = $1 and id = $2),
+    "with s as materialized (select state, tool from actions where tenant_id = $1 and id = $2),
 c as materialized (
-    select true as fresh, countersign_now() as now, set_config('synchronous_commit', $3, true) as how, i.epoch
+    select true as fresh, s.state, countersign_now() as now, set_config('synchronous_commit', $3, true) as how, i.epoch
     from s, lateral countersign_in_force($1, s.tool) i
 ),
 m as (
     select greatest(a.lease_expires, c.now + $6::bigint) as lease_expires, c.now as updated
     from actions a, c
-    where a.tenant_id = $1 and a.id = $2 and a.state = 'executing' and a.attempt_id = $4
+    where a.tenant_id = $1 and a.id = $2 and c.state = 'executing' and a.attempt_id = $4
         and a.lease_expires > c.now and a.cancel_requested is null and a.in_flight is null
         and a.execution_deadline > c.now and ($7::bigint is null or $7 > c.now)",
     claim_write_in_force!(),
@@ -574,9 +567,7 @@ i as (
         $18 is not null, null, null, null
     from m
 )
-select m.updated is not null, true, m.lease_expires, m.updated, ",
-    action_columns!(),
-    " from (select) one left join m on true left join s x on m.updated is null"
+select m.updated is not null, true, m.lease_expires, m.updated from (select) one left join m on true"
 );
 
 /// `$4` attempt, `$5` ordinal, `$6` length of the lease, `$7` margin. What may be
@@ -597,7 +588,7 @@ m as (
         effects = a.effects - (x.status = 'succeeded')::int,
         version = a.version + 1, updated = c.now
     from c, effects x
-    where c.fresh and a.tenant_id = $1 and a.id = $2 and a.state = 'executing' and a.attempt_id = $4
+    where c.fresh and a.tenant_id = $1 and a.id = $2 and c.state = 'executing' and a.attempt_id = $4
         and a.lease_expires > c.now and a.cancel_requested is null and a.in_flight is null",
     claim_write_in_force!(),
     "
@@ -626,9 +617,7 @@ u as (
 )
 select m.updated is not null, m.updated is not null or ",
     fresh!("state = 'executing' and attempt_id = $4"),
-    ", m.lease_expires, u.*, ",
-    action_columns!(),
-    " from (select) one left join m on true left join u on true left join s x on m.updated is null"
+    ", m.lease_expires, u.* from (select) one left join m on true left join u on true"
 );
 
 /// `$4` attempt, `$5` how it stays by them, `$6`… the effects, each a list.
@@ -643,7 +632,7 @@ m as (
             $effects,
             ", version = a.version + 1, updated = c.now
     from c
-    where c.fresh and a.tenant_id = $1 and a.id = $2 and a.state = 'executing' and a.attempt_id = $4
+    where c.fresh and a.tenant_id = $1 and a.id = $2 and c.state = 'executing' and a.attempt_id = $4
     returning a.updated
 )",
             $before_insert,
@@ -666,9 +655,7 @@ i as (
 )
 select m.updated is not null, m.updated is not null or ",
             fresh!("state = 'executing' and attempt_id = $4"),
-            ", m.updated, ",
-            action_columns!(),
-            " from (select) one left join m on true left join s x on m.updated is null"
+            ", m.updated from (select) one left join m on true"
         )
     };
 }
@@ -700,7 +687,7 @@ m as (
         attempts_left = greatest(a.attempts_left, $9::bigint),
         provider_reference = coalesce($10, a.provider_reference), version = a.version + 1, updated = c.now
     from c
-    where c.fresh and a.tenant_id = $1 and a.id = $2 and a.state = 'executing' and a.attempt_id = $4
+    where c.fresh and a.tenant_id = $1 and a.id = $2 and c.state = 'executing' and a.attempt_id = $4
         and a.in_flight = $5::bigint and ",
             $matched,
             "
@@ -750,7 +737,7 @@ m as (
         provider_reference = coalesce($8, a.provider_reference),
         event_seq = a.event_seq + 1, version = a.version + 1, updated = c.now
     from c
-    where c.fresh and a.tenant_id = $1 and a.id = $2 and a.state = 'outcome_unknown'
+    where c.fresh and a.tenant_id = $1 and a.id = $2 and c.state = 'outcome_unknown'
         and exists (
             select 1 from effects x where x.tenant_id = $1 and x.action_id = $2 and x.ordinal = $5::bigint
                 and x.status = 'unknown' and x.attempt_id = $4 and x.send = $6::bigint
@@ -762,7 +749,7 @@ u as (
     where x.tenant_id = $1 and x.action_id = $2 and x.ordinal = $5
 )",
     event!("case when m.unknown_effects > 0 then $10::text else $12::text end", "true"),
-    row_either_way!("state = 'outcome_unknown'")
+    row_after!("state = 'outcome_unknown'")
 );
 
 /// `$4` attempt, `$5` where to, `$6` result, `$7` `$8` error, `$9` how long until
@@ -801,13 +788,13 @@ l as (
     select m.tenant_id, m.id, m.attempt, m.updated, $15 from m where $15::text is not null
 )",
             event!("$16", "true"),
-            row_either_way!($gate)
+            row_after!($gate)
         )
     };
 }
 pub(crate) const END_ATTEMPT: &str = end_attempt!(
     "state = 'executing' and attempt_id = $4",
-    "a.state = 'executing' and a.attempt_id = $4
+    "c.state = 'executing' and a.attempt_id = $4
         and (a.in_flight is not null or a.unknown_effects > 0) = $10::boolean
         and ($11::bigint is null or (a.in_flight = $11 and exists (
             select 1 from effects x where x.tenant_id = $1 and x.action_id = $2 and x.ordinal = $11
@@ -839,7 +826,7 @@ m as (
         next_attempt = case $5 when 'failed_retryable' then c.now when 'outcome_unknown' then a.next_attempt end,
         error_code = coalesce($9, a.error_code), error_message = coalesce($10, a.error_message)
     from c
-    where c.fresh and a.tenant_id = $1 and a.id = $2 and a.version = $4::bigint and a.state = 'outcome_unknown'
+    where c.fresh and a.tenant_id = $1 and a.id = $2 and a.version = $4::bigint and c.state = 'outcome_unknown'
         and exists (
             select 1 from effects x where x.tenant_id = $1 and x.action_id = $2 and x.ordinal = $12::bigint
                 and x.status = 'unknown' and x.attempt_id = $11 and x.send = $13::bigint
@@ -863,7 +850,7 @@ u as (
     where x.tenant_id = $1 and x.action_id = $2 and x.ordinal = $12
 )",
     event!("$18", "true"),
-    row_either_way!("state = 'outcome_unknown'")
+    row_after!("state = 'outcome_unknown'")
 );
 
 // ---- reads ----------------------------------------------------------------------

@@ -34,13 +34,9 @@ fn both_folders_have_the_same_migrations_and_this_version_knows_them() {
 fn names(schema: &str) -> BTreeSet<&str> {
     let mut names = BTreeSet::new();
     for line in schema.lines().map(str::trim) {
-        for before in [
-            "constraint ",
-            "create unique index ",
-            "raise(abort, '",
-            "countersign_refuse('",
-            "countersign_follow_action('",
-        ] {
+        for before in
+            ["constraint ", "create unique index ", "raise(abort, '", "countersign_refuse('", "then '"]
+        {
             if let Some(at) = line.find(before) {
                 let rest = &line[at + before.len()..];
                 let end = rest.find(|c: char| !(c.is_ascii_lowercase() || c == '_')).unwrap_or(rest.len());

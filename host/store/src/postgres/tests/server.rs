@@ -507,10 +507,6 @@ async fn what_is_written_by_hand_is_refused_by_name() {
         ("update events set body = '{}'", "events_append_only"),
         ("delete from events", "events_append_only"),
         ("truncate events", "events_append_only"),
-        (
-            "insert into events select tenant_id, action_id, 99, cursor + 9, at, body, hash from events limit 1",
-            "events_follow_their_action",
-        ),
         ("update components set bytes = ''", "components_immutable"),
         ("update grants set source = ''", "grants_immutable"),
     ] {
