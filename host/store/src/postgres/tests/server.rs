@@ -230,6 +230,26 @@ async fn a_step_that_waited_for_another_is_decided_on_what_that_one_left() {
     tx.commit().await.unwrap();
     assert_eq!(made(ben.await.unwrap()).state, State::Approved, "two of two");
     assert_eq!(scene.whole(action.id).await.event_seq, 3);
+
+    // The same one's, pressed twice: what the statement looked at before it
+    // waited does not have the first.
+    let action = scene.awaiting("twice", 2).await;
+    let by_ben = scene.approval(&action, "ben");
+    let ids: [&(dyn tokio_postgres::types::ToSql + Sync); 2] =
+        [&scene.tenant.as_str(), &action.id.0.as_bytes().as_slice()];
+    let tx = holder.transaction().await.unwrap();
+    tx.execute(yes, &ids).await.unwrap();
+    let press =
+        "insert into approvals select tenant_id, id, 'ben', 1, updated, null, fingerprint from actions
+        where tenant_id = $1 and id = $2";
+    tx.execute(press, &ids).await.unwrap();
+    let store = scene.store.clone();
+    let ben = tokio::spawn(async move { store.approve(by_ben).await });
+    blocked(&backend.beside, 1).await;
+    tx.commit().await.unwrap();
+    let row = made(ben.await.unwrap());
+    assert_eq!((row.state, row.approvals.len()), (State::AwaitingApproval, 1), "counted once");
+    scene.whole(action.id).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
