@@ -42,8 +42,8 @@ impl Move {
     pub fn found_done_late(ordinal: Ordinal) -> Move {
         let by = "worker".to_owned();
         // A write claim waits until nothing is in flight, so at most one effect
-        // of an action becomes unknown per attempt; the store refuses this move
-        // where another is unknown, too.
+        // of an action becomes unknown per attempt. Where another is unknown
+        // all the same, the store says so from the row and asks the rules anew.
         let fact = Fact::FoundDone { ordinal, by: by.clone(), others_unknown: false };
         Move { fact, to: State::FailedRetryable, by }
     }
