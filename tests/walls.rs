@@ -37,6 +37,7 @@ const EDGES: &[(&str, &[&str])] = &[
 /// Heavy or dangerous dependencies, and the rooms that may name them.
 const HELD: &[(&str, &[&str])] = &[
     ("rusqlite", &["countersign-store"]),
+    ("tokio-postgres", &["countersign-store"]),
     ("wasmtime", &["countersign-sandbox"]),
     ("wasmtime-wasi", &["countersign-sandbox"]),
     ("wasmtime-wasi-http", &["countersign-sandbox"]),

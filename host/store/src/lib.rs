@@ -13,6 +13,7 @@
 
 mod error;
 mod ledger;
+pub mod postgres;
 mod registry;
 pub mod sqlite;
 pub mod steps;

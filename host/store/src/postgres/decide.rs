@@ -1,0 +1,354 @@
+//! The steps around an attempt: propose, approve, transition, cancel, resolve,
+//! postpone.
+
+use std::time::Duration;
+
+use countersign_domain::action::{Action, Fact, State};
+use countersign_domain::approval::Approval;
+use countersign_domain::event::{self, EventBody};
+use countersign_domain::id::{ActionId, TenantId};
+use countersign_domain::time::Timestamp;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::claim::{SettledColumns, clamped, made};
+use super::rows::{self, Columns};
+use super::{Inner, UNFLUSHED, sql};
+use crate::StoreError;
+use crate::steps::{Approve, Move, NewAction, Proposed, Resolve, Step, Transition};
+
+/// A length of time as a parameter.
+pub(super) fn length(length: Duration) -> i64 {
+    clamped(length)
+}
+
+pub(super) fn missing(id: ActionId) -> StoreError {
+    StoreError::NotFound { what: format!("the action {id}") }
+}
+
+/// Somebody else was first: the row, for saying why.
+pub(super) async fn lost<T>(pg: &Inner, tenant: &TenantId, id: ActionId) -> Result<Step<T>, StoreError> {
+    stands(pg, tenant, id).await.map(|action| Step::Lost(Box::new(action)))
+}
+
+/// The row as it stands, or that there is none.
+pub(super) async fn stands(pg: &Inner, tenant: &TenantId, id: ActionId) -> Result<Action, StoreError> {
+    let found = pg.read(sql::ACTION, &[&tenant.as_str(), &id.0.as_bytes().as_slice()]).await?;
+    found.first().map(|row| rows::action(row, 0)).transpose()?.ok_or_else(|| missing(id))
+}
+
+/// The text of a transition's event.
+pub(super) fn body(moved: Move) -> String {
+    EventBody { fact: moved.fact, to: moved.to, by: moved.by }.canonical()
+}
+
+/// The answer of a step that gives the row after it.
+pub(super) async fn stepped(
+    pg: &Inner,
+    row: Option<Row>,
+    tenant: &TenantId,
+    id: ActionId,
+) -> Result<Step<Action>, StoreError> {
+    match row {
+        Some(row) if made(&row)? => rows::action(&row, 2).map(Step::Made),
+        _ => lost(pg, tenant, id).await,
+    }
+}
+
+pub(super) async fn propose(pg: &Inner, new: NewAction) -> Result<Proposed, StoreError> {
+    let Some(last) = new.moves.last() else {
+        return Err(StoreError::Damaged { what: "a proposal without a move".into() });
+    };
+    let state = last.to;
+    let bodies: Vec<String> = new.moves.iter().cloned().map(body).collect();
+    let approved = (state == State::Approved).then_some(new.fingerprint);
+    let (run, step) = new.key.run().unzip();
+    let effects = u32::try_from(new.planned_effects.len()).unwrap_or(u32::MAX);
+    let columns = SettledColumns::of(&new.planned_effects)?;
+    let nobody = [0u8; 16];
+    let genesis = event::genesis(&new.tenant, new.id);
+    let (id, key) = (new.id.0, new.key.canonical());
+    let tenant = new.tenant.as_str();
+    let (supersedes, compensates) = (
+        new.supersedes.as_ref().map(|id| id.0.as_bytes().as_slice()),
+        new.compensates.as_ref().map(|id| id.0.as_bytes().as_slice()),
+    );
+    let mut params: Vec<&(dyn ToSql + Sync)> = Vec::with_capacity(51);
+    let (id_bytes, seed, nobody) = (id.as_bytes().as_slice(), new.seed.as_slice(), nobody.as_slice());
+    let (state_text, event_seq) = (state.as_str(), i64::try_from(bodies.len()).unwrap_or(i64::MAX));
+    let (attempts, repeats) = (i64::from(new.attempts), i64::from(new.repeats));
+    let approved_bytes = approved.as_ref().map(|fingerprint| fingerprint.0.as_bytes().as_slice());
+    let effects_count = i64::from(effects);
+    let (expires, deadline) = (length(new.approval_expires_after), length(new.execution_deadline_after));
+    let required = i64::from(new.approvals_required);
+    let created = new.created.as_micros();
+    let fingerprint = new.fingerprint.0.as_bytes().as_slice();
+    let intent = new.intent.0.as_bytes().as_slice();
+    let tool = new.tool.as_str();
+    let component = new.component.0.as_bytes().as_slice();
+    let grant = new.grant.0.as_bytes().as_slice();
+    let (actor, proposer) = (new.actor.as_str(), new.proposer.as_str());
+    let preview = new.preview.as_ref().map(|text| text.as_str());
+    let (plan, arguments) = (new.plan.as_str(), new.arguments.as_str());
+    let genesis = genesis.as_bytes().as_slice();
+    params.extend::<[&(dyn ToSql + Sync); 36]>([
+        &tenant,
+        &id_bytes,
+        &pg.durable,
+        &state_text,
+        &event_seq,
+        &attempts,
+        &repeats,
+        &approved_bytes,
+        &effects_count,
+        &new.policy_epoch,
+        &expires,
+        &deadline,
+        &required,
+        &new.run_by_itself,
+        &created,
+        &fingerprint,
+        &intent,
+        &key,
+        &run,
+        &step,
+        &tool,
+        &new.requested_version,
+        &new.version,
+        &component,
+        &grant,
+        &actor,
+        &proposer,
+        &supersedes,
+        &compensates,
+        &seed,
+        &preview,
+        &plan,
+        &arguments,
+        &genesis,
+        &bodies,
+        &nobody,
+    ]);
+    params.extend(columns.params());
+    let row = pg.step(sql::INSERT_ACTION, &params).await?.ok_or_else(|| missing(new.id))?;
+    if !made(&row)? {
+        return stands(pg, &new.tenant, new.id).await.map(|there| Proposed::Again(Box::new(there)));
+    }
+    let now = Timestamp::from_micros(Columns::of(&row, 2, "a proposal").get()?);
+    pg.changed(&new.tenant, new.id);
+    Ok(Proposed::New(Box::new(Action {
+        tenant: new.tenant,
+        id: new.id,
+        key: new.key,
+        tool: new.tool,
+        requested_version: new.requested_version,
+        version: new.version,
+        component: new.component,
+        grant: new.grant,
+        arguments: new.arguments,
+        intent: new.intent,
+        fingerprint: new.fingerprint,
+        actor: new.actor,
+        proposer: new.proposer,
+        plan: new.plan,
+        preview: new.preview,
+        approvals_required: new.approvals_required,
+        approval_expires: Timestamp::from_micros(now.as_micros() + expires),
+        execution_deadline: Timestamp::from_micros(now.as_micros() + deadline),
+        policy_epoch: new.policy_epoch,
+        run_by_itself: new.run_by_itself,
+        supersedes: new.supersedes,
+        compensates: new.compensates,
+        created: new.created,
+        seed: new.seed,
+        state,
+        approved_fingerprint: approved,
+        approved_at: approved.map(|_| now),
+        approvals: Vec::new(),
+        attempt: countersign_domain::id::AttemptNumber(0),
+        attempt_id: None,
+        lease_expires: None,
+        in_flight: None,
+        cancel_requested: None,
+        attempts_left: new.attempts,
+        repeats_left: new.repeats,
+        next_attempt: None,
+        first_write: None,
+        unknown_effects: 0,
+        standing_writes: 0,
+        effects,
+        superseded_by: None,
+        provider_reference: None,
+        result: None,
+        error: None,
+        updated: now,
+        version_counter: 1,
+        event_seq: u32::try_from(event_seq).unwrap_or(u32::MAX),
+    })))
+}
+
+pub(super) async fn approve(pg: &Inner, approve: Approve) -> Result<Step<Action>, StoreError> {
+    #[cfg(feature = "planted-bugs")]
+    let statement = if countersign_domain::planted::on("fingerprint") {
+        sql::APPROVE_WHATEVER_STANDS
+    } else {
+        sql::APPROVE
+    };
+    #[cfg(not(feature = "planted-bugs"))]
+    let statement = sql::APPROVE;
+    let row = pg
+        .step(
+            statement,
+            &[
+                &approve.tenant.as_str(),
+                &approve.action.0.as_bytes().as_slice(),
+                &pg.durable,
+                &approve.by.as_str(),
+                &approve.fingerprint.0.as_bytes().as_slice(),
+                &approve.if_last.to.as_str(),
+                &approve.note.as_deref().map(rows::plain),
+                &body(approve.if_last),
+            ],
+        )
+        .await?
+        .ok_or_else(|| missing(approve.action))?;
+    if made(&row)? {
+        let mut action = rows::action(&row, 3)?;
+        pg.changed(&approve.tenant, approve.action);
+        // The statement does not see what it writes itself.
+        action.approvals.push(Approval {
+            by: approve.by,
+            at: action.updated,
+            note: approve.note,
+            fingerprint: approve.fingerprint,
+        });
+        return Ok(Step::Made(action));
+    }
+    let already: bool = Columns::of(&row, 2, "an approval").get()?;
+    let action = stands(pg, &approve.tenant, approve.action).await?;
+    Ok(if already { Step::Made(action) } else { Step::Lost(Box::new(action)) })
+}
+
+pub(super) async fn transition(pg: &Inner, step: Transition) -> Result<Step<Action>, StoreError> {
+    let next_attempt = next_attempt(step.moved.to, step.next_attempt_after);
+    let row = pg
+        .step(
+            sql::TRANSITION,
+            &[
+                &step.tenant.as_str(),
+                &step.action.0.as_bytes().as_slice(),
+                &pg.durable,
+                &step.expected,
+                &step.moved.to.as_str(),
+                &step.error.as_ref().map(|error| rows::plain(&error.code)),
+                &step.error.as_ref().map(|error| rows::plain(&error.message)),
+                &next_attempt,
+                &step.in_flight_becomes_unknown,
+                &step.superseded_by.as_ref().map(|id| id.0.as_bytes().as_slice()),
+                &rows::when(step.when),
+                &body(step.moved),
+            ],
+        )
+        .await?;
+    let made = stepped(pg, row, &step.tenant, step.action).await?;
+    Ok(told(pg, &step.tenant, step.action, made))
+}
+
+/// Tells of a step that was made.
+pub(super) fn told(pg: &Inner, tenant: &TenantId, id: ActionId, step: Step<Action>) -> Step<Action> {
+    if matches!(step, Step::Made(_)) {
+        pg.changed(tenant, id);
+    }
+    step
+}
+
+/// How long until the next attempt: in `failed_retryable` always some time, in
+/// `outcome_unknown` only where something is to be done without a person.
+pub(super) fn next_attempt(to: State, after: Option<Duration>) -> Option<i64> {
+    match to {
+        State::FailedRetryable => Some(length(after.unwrap_or_default())),
+        State::OutcomeUnknown => after.map(length),
+        _ => None,
+    }
+}
+
+pub(super) async fn request_cancel(
+    pg: &Inner,
+    tenant: &TenantId,
+    id: ActionId,
+    reason: &str,
+) -> Result<Step<Action>, StoreError> {
+    let row = pg
+        .step(
+            sql::REQUEST_CANCEL,
+            &[&tenant.as_str(), &id.0.as_bytes().as_slice(), &pg.durable, &rows::plain(reason)],
+        )
+        .await?;
+    let made = stepped(pg, row, tenant, id).await?;
+    match told(pg, tenant, id, made) {
+        // Once more is the same word, not another.
+        Step::Lost(action)
+            if action.cancel_requested.is_some()
+                && matches!(action.state, State::Executing | State::OutcomeUnknown) =>
+        {
+            Ok(Step::Made(*action))
+        }
+        step => Ok(step),
+    }
+}
+
+pub(super) async fn postpone(
+    pg: &Inner,
+    tenant: &TenantId,
+    id: ActionId,
+    expected: i64,
+    after: Option<Duration>,
+) -> Result<Step<Action>, StoreError> {
+    let due = next_attempt(State::OutcomeUnknown, after);
+    let row = pg
+        .step(sql::POSTPONE, &[&tenant.as_str(), &id.0.as_bytes().as_slice(), &UNFLUSHED, &expected, &due])
+        .await?;
+    stepped(pg, row, tenant, id).await
+}
+
+pub(super) async fn resolve(pg: &Inner, resolve: Resolve) -> Result<Step<Action>, StoreError> {
+    let (happened, did_not) = match &resolve.moved.fact {
+        Fact::FoundDone { .. } => (true, false),
+        Fact::FoundNotDone { .. } => (false, true),
+        _ => (false, false),
+    };
+    // The evidence as JSON, around its time, which is the database's.
+    let before = format!(r#"{{"by":{},"at":""#, rows::json(&resolve.evidence.by)?);
+    let after = format!(
+        r#"","outcome":{},"evidence":{}}}"#,
+        rows::json(&resolve.evidence.outcome)?,
+        rows::json(&resolve.evidence.evidence)?
+    );
+    let row = pg
+        .step(
+            sql::RESOLVE,
+            &[
+                &resolve.tenant.as_str(),
+                &resolve.action.0.as_bytes().as_slice(),
+                &pg.durable,
+                &resolve.expected,
+                &resolve.moved.to.as_str(),
+                &happened,
+                &did_not,
+                &i64::from(happened || did_not),
+                &resolve.error.as_ref().map(|error| rows::plain(&error.code)),
+                &resolve.error.as_ref().map(|error| rows::plain(&error.message)),
+                &resolve.fence.attempt.0.as_bytes().as_slice(),
+                &i64::from(resolve.fence.ordinal.0),
+                &i64::from(resolve.fence.send.0),
+                &resolve.not_before.map_or(0, length),
+                &rows::json_option(resolve.answer.as_ref())?,
+                &before,
+                &after,
+                &body(resolve.moved),
+            ],
+        )
+        .await?;
+    let made = stepped(pg, row, &resolve.tenant, resolve.action).await?;
+    Ok(told(pg, &resolve.tenant, resolve.action, made))
+}
