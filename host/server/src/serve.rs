@@ -13,7 +13,7 @@ use countersign_store::Store;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::config::{Config, ServeArgs};
+use crate::config::{Config, Role as Duty, ServeArgs};
 use crate::http::{self, Allowed, App};
 use crate::tokens::{HOME_TENANT, Tokens};
 use crate::wiring::{self, write_private};
@@ -32,7 +32,7 @@ pub async fn run(args: ServeArgs, data_dir: Option<PathBuf>) -> anyhow::Result<(
     private_folder(&config.data_dir)?;
     let stopping = shutdown::watch().context("signals cannot be handled")?;
     let secrets = config.secrets.iter().map(|(name, _)| name.clone()).collect();
-    let host = wiring::open(&mut config)?;
+    let host = wiring::open(&mut config).await?;
     let listener = TcpListener::bind(config.listen).await.with_context(|| {
         format!(
             "cannot listen on {}; another process may be there: choose another with --listen",
@@ -48,11 +48,16 @@ pub async fn run(args: ServeArgs, data_dir: Option<PathBuf>) -> anyhow::Result<(
 
     let tending = tokio::spawn({
         let gate = host.gate.clone();
-        async move { gate.keep_tending(true).await }
+        let (alone, works) = (host.store.is_held_alone(), config.role != Duty::Api);
+        async move {
+            if works {
+                gate.keep_tending(alone).await;
+            }
+        }
     });
     let gate = host.gate.clone();
     let drained = async move { gate.drain().await };
-    http::listener::serve(listener, http::router(app), stopping, drained).await;
+    http::listener::serve(listener, http::router(app, config.role != Duty::Worker), stopping, drained).await;
     let _ = tending.await;
     host.store.close().await;
     drop(address_file);

@@ -17,9 +17,11 @@ use countersign_domain::tool::{Inspection, Preview};
 use countersign_gate::dispatch::{Dispatcher, DispatcherConfig, Secrets, SystemResolver};
 use countersign_gate::{ComponentError, Components, Effects, Gate, GateConfig};
 use countersign_sandbox::{EffectGate, Sandbox, SandboxConfig, SandboxError};
+use countersign_store::Store;
+use countersign_store::postgres::PostgresStore;
 use countersign_store::sqlite::{SqliteOptions, SqliteStore};
 
-use crate::config::Config;
+use crate::config::{Config, StorePlace};
 use crate::signals;
 
 /// Bytes of the key that authenticates compiled components.
@@ -30,15 +32,54 @@ pub struct Host {
     /// All the rules.
     pub gate: Gate,
     /// To be closed last.
-    pub store: SqliteStore,
+    pub store: OpenStore,
+}
+
+/// The store that the configuration names.
+pub enum OpenStore {
+    /// A file; this host holds its lock, so every lease in it is over.
+    Sqlite(SqliteStore),
+    /// A database that other hosts may use, too.
+    Postgres(PostgresStore),
+}
+
+impl OpenStore {
+    async fn open(place: &StorePlace) -> anyhow::Result<OpenStore> {
+        Ok(match place {
+            StorePlace::Sqlite(path) => OpenStore::Sqlite(SqliteStore::open(SqliteOptions::new(path))?),
+            StorePlace::Postgres(options) => {
+                OpenStore::Postgres(PostgresStore::open(options.as_ref().clone()).await?)
+            }
+        })
+    }
+
+    /// Whether no other host can run what is in it.
+    pub fn is_held_alone(&self) -> bool {
+        matches!(self, OpenStore::Sqlite(_))
+    }
+
+    fn shared(&self) -> Arc<dyn Store> {
+        match self {
+            OpenStore::Sqlite(store) => Arc::new(store.clone()),
+            OpenStore::Postgres(store) => Arc::new(store.clone()),
+        }
+    }
+
+    /// Makes what was begun, and lets go.
+    pub async fn close(&self) {
+        match self {
+            OpenStore::Sqlite(store) => store.close().await,
+            OpenStore::Postgres(store) => store.close(),
+        }
+    }
 }
 
 /// Opens the store and wires everything over it. Needs a runtime.
 ///
 /// # Errors
 /// The first thing that does not open: what, where, what to do.
-pub fn open(config: &mut Config) -> anyhow::Result<Host> {
-    let store = SqliteStore::open(SqliteOptions::new(&config.store))?;
+pub async fn open(config: &mut Config) -> anyhow::Result<Host> {
+    let store = OpenStore::open(&config.store).await?;
     let sandbox = Sandbox::new(SandboxConfig {
         cache_dir: Some(config.data_dir.join("components")),
         cache_key: cache_key(&config.data_dir.join("components.key"))?,
@@ -48,17 +89,23 @@ pub fn open(config: &mut Config) -> anyhow::Result<Host> {
     let dispatcher =
         Dispatcher::new(DispatcherConfig::default(), Arc::new(SystemResolver), Arc::new(secrets))?;
     let gate = Gate::new(
-        Arc::new(store.clone()),
+        store.shared(),
         Arc::new(SandboxComponents(sandbox)),
         dispatcher,
         signals::from_environment()?,
         GateConfig {
-            owner: format!("pid {}", std::process::id()),
+            owner: owner(),
             lease: LeaseTerms { length: config.lease, ..LeaseTerms::default() },
             ..GateConfig::default()
         },
     );
     Ok(Host { gate, store })
+}
+
+/// Who holds a lease, for people who look: this process, on this machine.
+fn owner() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{} pid {}", name.trim(), std::process::id())
 }
 
 /// The key that authenticates compiled components: made once, readable by the

@@ -101,10 +101,11 @@ impl App {
     }
 }
 
-/// Builds the router from the table.
-pub fn router(app: Arc<App>) -> Router {
+/// Builds the router from the table. A host that answers no callers says only
+/// whether it is well.
+pub fn router(app: Arc<App>, answers_callers: bool) -> Router {
     let mut router = Router::new();
-    for route in ROUTES {
+    for route in ROUTES.iter().filter(|route| answers_callers || route.access == Access::Open) {
         let handler = move |State(app): State<Arc<App>>, request: Request| answer(app, route, request);
         router = router.route(route.path, on(route.filter, handler));
     }

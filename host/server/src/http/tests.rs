@@ -86,7 +86,7 @@ impl Surface {
         let (stop, stopping) = watch::channel(false);
         let allowed = Allowed::new("127.0.0.1:7171".parse().expect("an address"), None);
         let app = App::new(gate, allowed, BTreeSet::new(), stopping);
-        Surface { router: router(app.clone()), app, _stop: stop, _home: home }
+        Surface { router: router(app.clone(), true), app, _stop: stop, _home: home }
     }
 
     async fn token(&self, tenant: &str, role: Role) -> String {

@@ -60,6 +60,8 @@ pub struct PostgresOptions {
     /// `postgres://user:password@host:port/database`, or the same as
     /// `host=… user=…`. Has a secret in it, and is never shown.
     pub url: String,
+    /// The password, where it does not stand in the URL. Never shown.
+    pub password: Option<String>,
     /// Connections that steps and reads take turns with, at least one.
     pub connections: usize,
     /// How long to wait for a turn, and for an answer. A step that got no answer
@@ -76,6 +78,7 @@ impl PostgresOptions {
     pub fn new(url: impl Into<String>) -> PostgresOptions {
         PostgresOptions {
             url: url.into(),
+            password: None,
             // Chosen: a server on a few cores does most work with about eight
             // connections and half of that with a hundred; raise it with the
             // server's cores.
@@ -129,7 +132,10 @@ impl PostgresStore {
     /// [`StoreError::CannotOpen`] with what is wrong, where, and what to do;
     /// [`StoreError::Unavailable`] where waiting may help.
     pub async fn open(options: PostgresOptions) -> Result<PostgresStore, StoreError> {
-        let config: Config = connect::config(&options.url)?;
+        let mut config: Config = connect::config(&options.url)?;
+        if let Some(password) = &options.password {
+            config.password(password);
+        }
         let place = connect::place(&config);
         let named = |error: StoreError| match error {
             StoreError::CannotOpen { what } if !what.contains(&place) => {

@@ -3,6 +3,8 @@
 //! value comes from. A key that is not known is an error, and so is a secret
 //! that is not there: found at start, not at the first send.
 
+mod store;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
@@ -13,6 +15,8 @@ use countersign_domain::grant::parse_duration;
 use countersign_domain::secret::{SecretError, SecretName, SecretValue};
 use http::Uri;
 use serde::Deserialize;
+
+pub use self::store::StorePlace;
 
 /// Where a host listens that was not told otherwise: this machine only.
 const LISTEN: &str = "127.0.0.1:7171";
@@ -37,16 +41,31 @@ pub struct ServeArgs {
     /// How this host is reached from outside, for example `https://gate.example.com`
     #[arg(long, env = "COUNTERSIGN_PUBLIC_URL", value_name = "URL")]
     pub public_url: Option<String>,
-    /// The store, sqlite:PATH [default: countersign.db in the data directory]
+    /// The store, sqlite:PATH or postgres://… [default: countersign.db in the data directory]
     #[arg(long, env = "COUNTERSIGN_STORE", value_name = "URL")]
     pub store: Option<String>,
     /// How long an attempt may be silent before it is taken for dead [default: 60s]
     #[arg(long, env = "COUNTERSIGN_LEASE", value_name = "TIME")]
     pub lease: Option<String>,
+    /// What this host does of the work: answer callers, run what is due, or both
+    #[arg(long, env = "COUNTERSIGN_ROLE", value_enum, value_name = "ROLE", default_value_t)]
+    pub role: Role,
     /// Switches one protection off, to show that the tests notice
     #[cfg(feature = "planted-bugs")]
     #[arg(long, value_name = "NAME")]
     pub planted_bug: Option<String>,
+}
+
+/// Which part of the work a host does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Role {
+    /// Answers callers and runs what is due
+    #[default]
+    All,
+    /// Answers callers and runs what they ask to be run; leaves what is due to workers
+    Api,
+    /// Runs what is due; answers only whether it is alive
+    Worker,
 }
 
 /// What the file may say. Only keys that do something.
@@ -58,6 +77,7 @@ struct File {
     store: Option<String>,
     data_dir: Option<PathBuf>,
     lease: Option<String>,
+    postgres: Option<store::Postgres>,
     #[serde(default)]
     secrets: BTreeMap<String, Source>,
 }
@@ -77,8 +97,10 @@ pub struct Config {
     pub listen: SocketAddr,
     /// How it is reached from outside.
     pub public_url: Option<Uri>,
-    /// The SQLite file.
-    pub store: PathBuf,
+    /// Where the ledger is.
+    pub store: StorePlace,
+    /// What this host does of the work.
+    pub role: Role,
     /// Where it keeps what it needs beside the store.
     pub data_dir: PathBuf,
     /// How long attempts live.
@@ -149,13 +171,22 @@ pub fn load(args: &ServeArgs, data_dir: Option<PathBuf>) -> Result<Config, Confi
     let data_dir = data_dir.ok_or(ConfigError::NoDataDir)?;
     let listen = args.listen.clone().or(file.listen).unwrap_or_else(|| LISTEN.to_owned());
     let public_url = args.public_url.clone().or(file.public_url);
-    let store = match (&args.store, file.store) {
-        (Some(store), _) => store_path(store, Path::new(""))?,
-        (None, Some(store)) => store_path(&store, beside)?,
-        (None, None) => data_dir.join(STORE),
-    };
     let lease = args.lease.clone().or(file.lease);
     let mut warnings = Vec::new();
+    let postgres = file.postgres.unwrap_or_default();
+    let password =
+        postgres.password().map(|source| value("postgres.password", source, beside, &mut warnings));
+    let password = password.transpose()?;
+    let store = match (&args.store, file.store) {
+        (Some(text), _) => store::place(text, Path::new(""), postgres, password)?,
+        (None, Some(text)) => store::place(&text, beside, postgres, password)?,
+        (None, None) => StorePlace::Sqlite(data_dir.join(STORE)),
+    };
+    if args.role != Role::All && matches!(store, StorePlace::Sqlite(_)) {
+        let why =
+            "one host holds a file's lock, so it has to do everything: use a postgres:// store for several";
+        return Err(invalid("role", format!("{:?}", args.role).to_lowercase(), why));
+    }
     let mut secrets = Vec::new();
     for (name, source) in file.secrets {
         secrets.push(secret(name, &source, beside, &mut warnings)?);
@@ -171,6 +202,7 @@ pub fn load(args: &ServeArgs, data_dir: Option<PathBuf>) -> Result<Config, Confi
         listen,
         public_url: public_url.map(url).transpose()?,
         store,
+        role: args.role,
         data_dir,
         lease: lease.map(lease_length).transpose()?.unwrap_or(Duration::from_secs(60)),
         secrets,
@@ -211,22 +243,6 @@ fn url(text: String) -> Result<Uri, ConfigError> {
     })
 }
 
-fn store_path(text: &str, beside: &Path) -> Result<PathBuf, ConfigError> {
-    if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-        let why = "PostgreSQL is not in this build; use \"sqlite:PATH\"";
-        // The address may hold a password.
-        return Err(invalid("store", "postgres://…".into(), why));
-    }
-    match text.strip_prefix("sqlite:") {
-        Some(path) if !path.is_empty() && !path.starts_with("//") => Ok(beside.join(path)),
-        _ => Err(invalid(
-            "store",
-            text.to_owned(),
-            "\"sqlite:\" and the path of a file, for example \"sqlite:/var/lib/countersign/store.db\"",
-        )),
-    }
-}
-
 fn lease_length(text: String) -> Result<Duration, ConfigError> {
     let parsed = parse_duration(&text);
     match parsed {
@@ -242,26 +258,39 @@ fn secret(
     beside: &Path,
     warnings: &mut Vec<String>,
 ) -> Result<(SecretName, SecretValue), ConfigError> {
-    let wrong = |why: String| ConfigError::Secret { name: name.clone(), why };
-    let parsed: SecretName = name.parse().map_err(|error: SecretError| wrong(error.to_string()))?;
-    let value = match (&source.file, &source.env) {
+    let parsed: SecretName = name
+        .parse()
+        .map_err(|error: SecretError| ConfigError::Secret { name: name.clone(), why: error.to_string() })?;
+    let text = value(&name, source, beside, warnings)?;
+    let value =
+        SecretValue::new(text).map_err(|error| ConfigError::Secret { name, why: error.to_string() })?;
+    Ok((parsed, value))
+}
+
+/// What a secret's file or variable holds.
+fn value(
+    name: &str,
+    source: &Source,
+    beside: &Path,
+    warnings: &mut Vec<String>,
+) -> Result<String, ConfigError> {
+    let wrong = |why: String| ConfigError::Secret { name: name.to_owned(), why };
+    match (&source.file, &source.env) {
         (Some(file), None) => {
             let file = beside.join(file);
             warnings.extend(readable_by_all(&file).then(|| {
                 format!(
-                    "the secret {parsed} is in {}, which every user of this machine can read",
+                    "the secret {name} is in {}, which every user of this machine can read",
                     file.display()
                 )
             }));
             fs::read_to_string(&file)
-                .map_err(|error| wrong(format!("{} cannot be read: {error}", file.display())))?
+                .map_err(|error| wrong(format!("{} cannot be read: {error}", file.display())))
         }
         (None, Some(variable)) => self::variable(variable)
-            .ok_or_else(|| wrong(format!("the environment variable {variable} is not set")))?,
-        _ => return Err(wrong("say where it is: { file = \"…\" } or { env = \"…\" }".into())),
-    };
-    let value = SecretValue::new(value).map_err(|error| wrong(error.to_string()))?;
-    Ok((parsed, value))
+            .ok_or_else(|| wrong(format!("the environment variable {variable} is not set"))),
+        _ => Err(wrong("say where it is: { file = \"…\" } or { env = \"…\" }".into())),
+    }
 }
 
 /// A variable of the environment; an empty one counts as not set.
@@ -295,7 +324,8 @@ mod tests {
     fn without_any_configuration_everything_is_in_the_data_directory_on_this_machine() {
         let config = load_text("").expect("a configuration");
         assert_eq!(config.listen.to_string(), LISTEN);
-        assert_eq!(config.store, config.data_dir.join(STORE));
+        assert!(matches!(&config.store, StorePlace::Sqlite(path) if *path == config.data_dir.join(STORE)));
+        assert_eq!(config.role, Role::All);
         assert_eq!(config.lease, Duration::from_secs(60));
         assert!(config.warnings.is_empty());
     }
@@ -321,6 +351,24 @@ mod tests {
     }
 
     #[test]
+    fn a_database_on_a_server_is_taken_and_its_password_is_shown_nowhere() {
+        let text =
+            "store = \"postgres://u:hunter2@h/d\"\n[postgres]\nconnections = 3\ndurability = \"applied\"";
+        let config = load_text(text).expect("a configuration");
+        let StorePlace::Postgres(options) = &config.store else { panic!("{config:?}") };
+        assert_eq!(options.connections, 3);
+        assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
+    }
+
+    #[test]
+    fn hosts_that_share_a_file_are_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let args = ServeArgs { role: Role::Worker, ..ServeArgs::default() };
+        let refused = load(&args, Some(dir.path().to_owned())).expect_err("refused").to_string();
+        assert!(refused.contains("worker") && refused.contains("postgres://"), "{refused}");
+    }
+
+    #[test]
     fn a_missing_secret_is_an_error_at_start_that_names_it() {
         for text in [
             "[secrets]\nstripe_key = { file = \"/nowhere/at/all\" }",
@@ -340,7 +388,10 @@ mod tests {
             ("lease = \"1ms\"", "500ms"),
             ("lease = \"60\"", "ms, s, m, h, d"),
             ("store = \"mysql://x\"", "sqlite:"),
-            ("store = \"postgres://u:hunter2@h/d\"", "not in this build"),
+            ("store = \"mysql://u:hunter2@h/d\"", "postgres://user@host"),
+            ("store = \"postgres://u:hunter2@h/d\"\n[postgres]\nconnections = 0", "1 to 64"),
+            ("store = \"postgres://u:hunter2@h/d\"\n[postgres]\ndurability = \"no\"", "flushed"),
+            ("[postgres]\npassword = { file = \"/nowhere\" }", "postgres.password"),
             ("public_url = \"gate.example.com/x\"", "https://gate.example.com"),
         ] {
             let refused = load_text(text).expect_err(text);
