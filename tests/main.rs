@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `windows` | the moments in which things go wrong, one test each |
 //! | `surfaces` | everything that can be said to the host, said wrongly |
+//! | `faults` | several hosts, and databases that fail |
 //! | `hostile` | components and callers that want more than they are given |
 //! | `properties` | random histories, held against a small model |
 //! | `walls` | what the sources themselves must keep to |
@@ -17,6 +18,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests are told by their environment how to run")]
 
 mod demo;
+mod faults;
 mod hostile;
 #[cfg(feature = "planted-bugs")]
 mod planted;

@@ -16,47 +16,47 @@ const CAUGHT_IN_THE_ROOMS: &[&str] =
 
 /// The bug, and the test that notices it.
 const CAUGHT: &[(&str, &str)] = &[
-    ("claim", "windows::executes::p3_many_executes_at_once_send_once_and_all_get_the_same_result_bytes"),
+    ("claim", "windows::executes::p3_many_executes_at_once_send_once_and_all_get_the_same_result_bytes::sqlite"),
     (
         "fingerprint",
-        "windows::approvals::p4_an_approval_of_another_fingerprint_than_the_stored_one_is_refused",
+        "windows::approvals::p4_an_approval_of_another_fingerprint_than_the_stored_one_is_refused::sqlite",
     ),
-    ("record", "windows::crashes::p2_killed_at_every_point_of_a_tool_with_one_effect_makes_that_effect_once"),
+    ("record", "windows::crashes::p2_killed_at_every_point_of_a_tool_with_one_effect_makes_that_effect_once::sqlite"),
     (
         "send-before-claim",
-        "windows::crashes::p2_killed_at_every_point_of_a_tool_with_one_effect_makes_that_effect_once",
+        "windows::crashes::p2_killed_at_every_point_of_a_tool_with_one_effect_makes_that_effect_once::sqlite",
     ),
     (
         "repeat-answer-settles",
-        "windows::repeats::break_10_a_repeat_that_is_answered_in_flight_401_403_425_429_500_or_nothing_settles_nothing",
+        "windows::repeats::break_10_a_repeat_that_is_answered_in_flight_401_403_425_429_500_or_nothing_settles_nothing::sqlite",
     ),
     (
         "refusal-not-replayed",
-        "windows::refusals::break_11_a_refusal_that_was_shown_and_a_fallback_that_was_sent_stay_so_after_a_crash_and_a_wider_grant",
+        "windows::refusals::break_11_a_refusal_that_was_shown_and_a_fallback_that_was_sent_stay_so_after_a_crash_and_a_wider_grant::sqlite",
     ),
     (
         "key-compared-by-fingerprint",
-        "windows::reentry::break_21_after_an_upgrade_of_the_tool_a_caller_still_gets_its_own_stored_result",
+        "windows::reentry::break_21_after_an_upgrade_of_the_tool_a_caller_still_gets_its_own_stored_result::sqlite",
     ),
     (
         "later-writes-run-free",
-        "windows::writes::break_23_a_second_write_that_nobody_saw_is_refused_and_named_and_the_first_one_stands",
+        "windows::writes::break_23_a_second_write_that_nobody_saw_is_refused_and_named_and_the_first_one_stands::sqlite",
     ),
     (
         "write-claim-trusts-action-claim",
-        "windows::expiry::break_27_an_approval_that_expires_between_the_claim_and_the_first_write_stops_it",
+        "windows::expiry::break_27_an_approval_that_expires_between_the_claim_and_the_first_write_stops_it::sqlite",
     ),
     (
         "end-while-sending",
-        "windows::writes::break_2_a_component_that_runs_out_of_time_while_its_write_runs_does_not_end_the_attempt_over_it",
+        "windows::writes::break_2_a_component_that_runs_out_of_time_while_its_write_runs_does_not_end_the_attempt_over_it::sqlite",
     ),
     (
         "late-409-settles",
-        "windows::repeats::a_provider_that_works_long_and_says_in_flight_to_the_repeat_acts_once",
+        "windows::repeats::a_provider_that_works_long_and_says_in_flight_to_the_repeat_acts_once::sqlite",
     ),
     (
         "write-claim-leaves-row",
-        "windows::crashes::p2_killed_at_every_point_of_a_tool_with_one_effect_makes_that_effect_once",
+        "windows::crashes::p2_killed_at_every_point_of_a_tool_with_one_effect_makes_that_effect_once::sqlite",
     ),
 ];
 

@@ -77,3 +77,9 @@ pub fn transfer(port: u16) -> String {
 pub fn probe(port: u16) -> String {
     grant("show = [\"/mode\"]", &[Route::idempotent(port, "/keyed/**"), Route::read(port, "/any/**")])
 }
+
+/// The same grant, with this as the longest time that a send may take.
+pub fn sending_for(grant: &str, send: &str) -> String {
+    let at = grant.find("\n[").unwrap_or(grant.len());
+    format!("{}\n[limits]\nsend = \"{send}\"\n{}", &grant[..at], &grant[at..])
+}

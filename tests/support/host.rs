@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A host, running or not.
 pub struct Host {
     folder: PathBuf,
+    /// Where its ledger is, if not in its folder.
+    store: Option<String>,
     running: Mutex<Option<Running>>,
     said: Arc<Said>,
     temporary: Option<tempfile::TempDir>,
@@ -66,12 +68,42 @@ impl Host {
         host
     }
 
+    /// A host in a new folder, not started yet, whose ledger is there: `postgres://…`. `None`: in
+    /// its folder.
+    pub fn asleep_over(store: Option<String>, toml: &str) -> Host {
+        let mut host = Host::asleep("");
+        host.store = store;
+        host.configure(toml);
+        host
+    }
+
+    /// One more host over the same ledger, not started yet. The tokens are the first one's.
+    pub fn beside(&self, toml: &str) -> Host {
+        let host = Host::asleep_over(self.store.clone(), toml);
+        let tokens = host.file("tokens");
+        std::fs::create_dir_all(&tokens).expect("a folder for its tokens");
+        for role in std::fs::read_dir(self.file("tokens")).expect("the first one's tokens").flatten() {
+            std::fs::copy(role.path(), tokens.join(role.file_name())).expect("a token");
+        }
+        host
+    }
+
+    /// Where its ledger is, if not in its folder.
+    pub fn store(&self) -> Option<&str> {
+        self.store.as_deref()
+    }
+
     /// A host whose data directory is this folder.
     pub fn at(folder: &Path, toml: &str) -> Host {
         std::fs::create_dir_all(folder).expect("the host's folder");
         share_compiled_components(folder);
-        let host =
-            Host { folder: folder.into(), running: Mutex::new(None), said: Arc::default(), temporary: None };
+        let host = Host {
+            folder: folder.into(),
+            store: None,
+            running: Mutex::new(None),
+            said: Arc::default(),
+            temporary: None,
+        };
         std::fs::write(host.file("provider_key"), SECRET).expect("the secret");
         private(&host.file("provider_key"));
         host.configure(toml);
@@ -81,7 +113,8 @@ impl Host {
     /// Replaces the configuration: these top-level lines, and the one secret.
     pub fn configure(&self, toml: &str) {
         let secrets = "[secrets]\nprovider_key = { file = \"provider_key\" }";
-        let text = format!("listen = \"127.0.0.1:0\"\n{toml}\n\n{secrets}\n");
+        let store = self.store.as_ref().map(|url| format!("store = \"{url}\"\n")).unwrap_or_default();
+        let text = format!("listen = \"127.0.0.1:0\"\n{store}{toml}\n\n{secrets}\n");
         std::fs::write(self.file("countersign.toml"), text).expect("the configuration");
     }
 

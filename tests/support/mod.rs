@@ -4,11 +4,15 @@
 //!
 //! Read [`host`] first, then [`stage`].
 
+pub mod backend;
+pub mod fleet;
 pub mod grants;
 pub mod guests;
 pub mod host;
 pub mod http;
+pub mod postgres;
 pub mod provider;
+pub mod proxy;
 pub mod seed;
 pub mod sse;
 pub mod stage;
@@ -17,6 +21,7 @@ pub mod told;
 use std::path::PathBuf;
 use std::sync::Barrier;
 
+pub use backend::Backend;
 pub use host::{BINARY, Host, SECRET};
 pub use provider::{Fault, Mode, Provider, Rule};
 pub use stage::Stage;

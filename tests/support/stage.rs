@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::backend::Backend;
 use super::host::{BINARY, Host};
 use super::http::Request;
 use super::provider::{Line, Provider};
@@ -34,27 +35,36 @@ pub struct Stage {
 impl Stage {
     /// Both running, with refund, transfer and probe under their usual grants.
     pub fn set() -> Stage {
-        let provider = Provider::start(BINARY);
-        let stage = Stage { host: Host::start(), provider };
-        stage.install_all();
-        stage
+        Stage::on(Backend::Sqlite)
     }
 
-    /// The same with a short lease, for what is left to the reaper while the host lives.
-    pub fn with(toml: &str) -> Stage {
+    /// The same on this store. Where nobody knows that a worker is gone before its lease is, leases
+    /// are short, and so are sends, which they cover.
+    pub fn on(store: Backend) -> Stage {
+        Stage::on_with(store, store.lease(), store.send())
+    }
+
+    /// The same with more of the host's configuration, for what is left to the reaper while the
+    /// host lives, and with grants that say how long a send may take.
+    pub fn on_with(store: Backend, toml: &str, send: &str) -> Stage {
+        Stage::over(store.new_store(), toml, send)
+    }
+
+    /// The same over a ledger that is there: `postgres://…`.
+    pub fn over(store: Option<String>, toml: &str, send: &str) -> Stage {
         let provider = Provider::start(BINARY);
-        let host = Host::asleep(toml);
+        let host = Host::asleep_over(store, toml);
         host.wake();
         let stage = Stage { host, provider };
-        stage.install_all();
+        let port = stage.provider.port();
+        for (component, grant) in [
+            (&guests::REFUND, grants::refund(port)),
+            (&guests::TRANSFER, grants::transfer(port)),
+            (&guests::PROBE, grants::probe(port)),
+        ] {
+            stage.install(component, &grants::sending_for(&grant, send)).expect(201);
+        }
         stage
-    }
-
-    fn install_all(&self) {
-        let port = self.provider.port();
-        self.install(&guests::REFUND, &grants::refund(port)).expect(201);
-        self.install(&guests::TRANSFER, &grants::transfer(port)).expect(201);
-        self.install(&guests::PROBE, &grants::probe(port)).expect(201);
     }
 
     /// Installs a component with a grant.

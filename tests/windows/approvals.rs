@@ -4,13 +4,22 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
+use crate::on_both_stores;
 use crate::support::host::tally;
 use crate::support::stage::REFUNDS;
-use crate::support::{Stage, Told, at_once, grants};
+use crate::support::{Backend, Stage, Told, at_once, grants};
 
-#[test]
-fn p8_two_eight_and_two_hundred_approvals_at_once_make_one_transition_one_event_one_effect() {
-    let stage = Stage::set();
+on_both_stores! {
+    p8_two_eight_and_two_hundred_approvals_at_once_make_one_transition_one_event_one_effect,
+    break_20_two_of_two_approvals_at_once_never_leave_it_waiting_and_one_person_counts_once,
+    approve_and_decline_at_once_one_wins_and_the_rest_are_told_the_state,
+    approve_decline_cancel_supersede_and_execute_at_once_end_in_one_history_with_at_most_one_send,
+    whoever_proposed_cannot_approve_under_whatever_token,
+    p4_an_approval_of_another_fingerprint_than_the_stored_one_is_refused,
+}
+
+fn p8_two_eight_and_two_hundred_approvals_at_once_make_one_transition_one_event_one_effect(on: Backend) {
+    let stage = Stage::on(on);
     let approvers: Vec<String> =
         (0..8).map(|n| stage.host.new_token(&format!("approver-{n}"), &["approver"], "default")).collect();
     for n in [2, 8, 200] {
@@ -35,9 +44,8 @@ fn p8_two_eight_and_two_hundred_approvals_at_once_make_one_transition_one_event_
     }
 }
 
-#[test]
-fn break_20_two_of_two_approvals_at_once_never_leave_it_waiting_and_one_person_counts_once() {
-    let stage = Stage::set();
+fn break_20_two_of_two_approvals_at_once_never_leave_it_waiting_and_one_person_counts_once(on: Backend) {
+    let stage = Stage::on(on);
     let port = stage.provider.port();
     stage
         .put_grant("refund", &format!("[approval]\nrequired = 2\n{}", without_show(&grants::refund(port))))
@@ -68,9 +76,8 @@ fn without_show(grant: &str) -> String {
     grant.lines().filter(|line| !line.starts_with("show")).collect::<Vec<_>>().join("\n")
 }
 
-#[test]
-fn approve_and_decline_at_once_one_wins_and_the_rest_are_told_the_state() {
-    let stage = Stage::set();
+fn approve_and_decline_at_once_one_wins_and_the_rest_are_told_the_state(on: Backend) {
+    let stage = Stage::on(on);
     let approvers: Vec<String> =
         (0..6).map(|n| stage.host.new_token(&format!("approver-{n}"), &["approver"], "default")).collect();
     for round in 0..30 {
@@ -95,9 +102,10 @@ fn approve_and_decline_at_once_one_wins_and_the_rest_are_told_the_state() {
     }
 }
 
-#[test]
-fn approve_decline_cancel_supersede_and_execute_at_once_end_in_one_history_with_at_most_one_send() {
-    let stage = Stage::set();
+fn approve_decline_cancel_supersede_and_execute_at_once_end_in_one_history_with_at_most_one_send(
+    on: Backend,
+) {
+    let stage = Stage::on(on);
     for round in 0..30 {
         let arguments = stage.refund(&format!("race{round}"), 100 + round);
         let proposed = stage.propose("refund", &format!("all-{round}"), &arguments).expect(201);
@@ -123,9 +131,8 @@ fn approve_decline_cancel_supersede_and_execute_at_once_end_in_one_history_with_
     stage.audit();
 }
 
-#[test]
-fn whoever_proposed_cannot_approve_under_whatever_token() {
-    let stage = Stage::set();
+fn whoever_proposed_cannot_approve_under_whatever_token(on: Backend) {
+    let stage = Stage::on(on);
     // The same person, holding both tokens.
     let agent = stage.host.new_token("mallory", &["agent"], "default");
     let approver = stage.host.new_token("mallory", &["approver"], "default");
@@ -145,9 +152,8 @@ fn whoever_proposed_cannot_approve_under_whatever_token() {
     assert_eq!(stage.facts(&id).len(), 2);
 }
 
-#[test]
-fn p4_an_approval_of_another_fingerprint_than_the_stored_one_is_refused() {
-    let stage = Stage::set();
+fn p4_an_approval_of_another_fingerprint_than_the_stored_one_is_refused(on: Backend) {
+    let stage = Stage::on(on);
     let one = stage.propose("refund", "one", &stage.refund("one", 100)).expect(201);
     let other = stage.propose("refund", "other", &stage.refund("one", 100)).expect(201);
     // Equal arguments, two actions: two fingerprints, and each needs its own approval.

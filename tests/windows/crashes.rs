@@ -4,10 +4,22 @@
 //! Each time: the host is started so that it stops at the point, driven there, killed with
 //! SIGKILL, started again, and asked again. Then the provider's log is read.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use countersign_gate::Point;
 
+use crate::on_both_stores;
 use crate::support::stage::REFUNDS;
-use crate::support::{BINARY, Host, Mode, Provider, Stage, grants, guests};
+use crate::support::{Backend, Mode, Stage, at_once, grants};
+
+on_both_stores! {
+    p2_killed_at_every_point_of_a_tool_with_one_effect_makes_that_effect_once,
+    p2_killed_at_every_point_and_effect_of_a_tool_with_five_sends_only_what_is_missing,
+    p2_killed_at_every_point_at_a_provider_without_keys_never_sends_twice_and_waits_for_a_person,
+    e10_randomness_and_clocks_in_a_body_are_the_same_after_a_crash,
+    a_host_that_dies_again_and_again_still_makes_each_effect_once,
+    a_proposal_that_was_acknowledged_and_an_approval_that_was_acknowledged_survive_a_kill,
+}
 
 /// What the provider must have seen, and what the ledger must say, after a death at a point.
 struct Window {
@@ -52,15 +64,22 @@ fn die_at(stage: &Stage, at: &str, tool: &str, arguments: &serde_json::Value) ->
     id
 }
 
-fn sleeping_stage() -> Stage {
-    let stage = Stage { provider: Provider::start(BINARY), host: Host::asleep("") };
-    let port = stage.provider.port();
-    stage.host.wake();
-    stage.install(&guests::REFUND, &grants::refund(port)).expect(201);
-    stage.install(&guests::TRANSFER, &grants::transfer(port)).expect(201);
-    stage.install(&guests::PROBE, &grants::probe(port)).expect(201);
+fn sleeping_stage(on: Backend) -> Stage {
+    let stage = Stage::on(on);
     stage.host.kill();
     stage
+}
+
+/// Goes through windows on several stages at the same time.
+fn each<T: Sync>(on: Backend, windows: &[T], enter: impl Fn(&Stage, &T) + Sync) {
+    let next = AtomicUsize::new(0);
+    at_once(on.side_by_side().min(windows.len()), |_| {
+        let stage = sleeping_stage(on);
+        while let Some(window) = windows.get(next.fetch_add(1, Ordering::Relaxed)) {
+            enter(&stage, window);
+            stage.host.kill();
+        }
+    });
 }
 
 fn check(stage: &Stage, id: &str, point: Point, at: &str) {
@@ -78,44 +97,37 @@ fn check(stage: &Stage, id: &str, point: Point, at: &str) {
     assert_eq!(again.raw("result"), told.raw("result"), "{at}");
 }
 
-#[test]
-fn p2_killed_at_every_point_of_a_tool_with_one_effect_makes_that_effect_once() {
-    let stage = sleeping_stage();
-    for point in Point::ALL.iter().copied() {
+fn p2_killed_at_every_point_of_a_tool_with_one_effect_makes_that_effect_once(on: Backend) {
+    each(on, Point::ALL, |stage, point| {
         let at = point.name();
-        let id = die_at(&stage, at, "refund", &stage.refund(&at.replace('-', ""), 4200));
-        check(&stage, &id, point, at);
-        assert_eq!(stage.counts(REFUNDS, &id), (window(point).requests, 1), "{at}");
-        same_request(&stage, REFUNDS, &id);
-        stage.host.kill();
-    }
+        let id = die_at(stage, at, "refund", &stage.refund(&at.replace('-', ""), 4200));
+        check(stage, &id, *point, at);
+        assert_eq!(stage.counts(REFUNDS, &id), (window(*point).requests, 1), "{at}");
+        same_request(stage, REFUNDS, &id);
+    });
 }
 
-#[test]
-fn p2_killed_at_every_point_and_effect_of_a_tool_with_five_sends_only_what_is_missing() {
+fn p2_killed_at_every_point_and_effect_of_a_tool_with_five_sends_only_what_is_missing(on: Backend) {
     const WRITES: [(u32, &str); 4] = [(2, "/reserve"), (3, "/transfers"), (4, "/ledger"), (5, "/notify")];
-    let stage = sleeping_stage();
+    let mut windows = Vec::new();
     for point in Point::ALL.iter().copied() {
-        let windows: &[(u32, &str)] = if has_ordinal(point) { &WRITES } else { &WRITES[..1] };
-        for (ordinal, path) in windows {
-            let quotes = stage.provider.requests("/quote").len();
-            let at = if has_ordinal(point) {
-                format!("{}:{ordinal}", point.name())
-            } else {
-                point.name().to_owned()
-            };
-            let id = die_at(&stage, &at, "transfer", &stage.transfer(12_000));
-            check(&stage, &id, point, &at);
-            for (_, other) in WRITES {
-                let requests = if other == *path { window(point).requests } else { 1 };
-                assert_eq!(stage.counts(other, &id), (requests, 1), "{at}: {other}");
-                same_request(&stage, other, &id);
-            }
-            // The read was made while planning, and was replayed ever since.
-            assert_eq!(stage.provider.requests("/quote").len() - quotes, 1, "{at}");
-            stage.host.kill();
-        }
+        let writes: &[(u32, &str)] = if has_ordinal(point) { &WRITES } else { &WRITES[..1] };
+        windows.extend(writes.iter().map(|(ordinal, path)| (point, *ordinal, *path)));
     }
+    each(on, &windows, |stage, (point, ordinal, path)| {
+        let quotes = stage.provider.requests("/quote").len();
+        let at =
+            if has_ordinal(*point) { format!("{}:{ordinal}", point.name()) } else { point.name().to_owned() };
+        let id = die_at(stage, &at, "transfer", &stage.transfer(12_000));
+        check(stage, &id, *point, &at);
+        for (_, other) in WRITES {
+            let requests = if other == *path { window(*point).requests } else { 1 };
+            assert_eq!(stage.counts(other, &id), (requests, 1), "{at}: {other}");
+            same_request(stage, other, &id);
+        }
+        // The read was made while planning, and was replayed ever since.
+        assert_eq!(stage.provider.requests("/quote").len() - quotes, 1, "{at}");
+    });
 }
 
 /// What is sent again is the very same request under the very same key.
@@ -130,29 +142,26 @@ fn same_request(stage: &Stage, path: &str, id: &str) {
     }
 }
 
-#[test]
-fn p2_killed_at_every_point_at_a_provider_without_keys_never_sends_twice_and_waits_for_a_person() {
-    let stage = sleeping_stage();
-    stage.provider.set_mode(Mode::Ignores);
-    stage.host.wake();
-    let route = grants::Route::manual(stage.provider.port(), "/any/**");
-    stage.install_probe("manual", &grants::grant("[limits]\nsend = \"300ms\"", &[route]));
-    stage.host.kill();
-    for point in Point::ALL.iter().copied() {
+fn p2_killed_at_every_point_at_a_provider_without_keys_never_sends_twice_and_waits_for_a_person(on: Backend) {
+    each(on, Point::ALL, |stage, point| {
         let at = point.name();
-        let path = format!("/any/{at}");
+        let (tool, path) = (format!("manual-{at}"), format!("/any/{at}"));
+        stage.provider.set_mode(Mode::Ignores);
+        stage.host.wake();
+        let route = grants::Route::manual(stage.provider.port(), "/any/**");
+        stage.install_probe(&tool, &grants::grant("[limits]\nsend = \"300ms\"", &[route]));
+        stage.host.kill();
         let arguments = serde_json::json!({ "mode": "writes", "url": stage.url(&path), "bodies": ["once"] });
-        let id = die_at(&stage, at, "manual", &arguments);
+        let id = die_at(stage, at, &tool, &arguments);
         let told = stage.execute(&id);
-        if window(point).known_by != Some("outcome_lost") {
+        if window(*point).known_by != Some("outcome_lost") {
             assert_eq!(told.outcome(), "succeeded", "{at}: {}", told.json);
             assert_eq!(stage.counts(&path, &id), (1, 1), "{at}");
-            stage.host.kill();
-            continue;
+            return;
         }
         // Whether it was sent only the dead process knew: nobody sends it again unasked.
         told.refused(409, "execution_in_doubt");
-        let sent = usize::from(point == Point::AfterAnswer);
+        let sent = usize::from(*point == Point::AfterAnswer);
         assert_eq!(stage.counts(&path, &id), (sent, sent), "{at}");
         let word = if sent == 1 {
             serde_json::json!({ "ordinal": 1, "outcome": "happened", "evidence": "it is in their list",
@@ -167,31 +176,26 @@ fn p2_killed_at_every_point_at_a_provider_without_keys_never_sends_twice_and_wai
         assert_eq!(told.outcome(), "succeeded", "{at}: {}", told.json);
         assert_eq!(stage.counts(&path, &id), (1, 1), "{at}");
         stage.facts(&id);
-        stage.host.kill();
-    }
+    });
 }
 
-#[test]
-fn e10_randomness_and_clocks_in_a_body_are_the_same_after_a_crash() {
-    let stage = sleeping_stage();
-    for at in ["after-answer:1", "before-first-byte:1", "after-record:1"] {
+fn e10_randomness_and_clocks_in_a_body_are_the_same_after_a_crash(on: Backend) {
+    each(on, &["after-answer:1", "before-first-byte:1", "after-record:1"], |stage, at| {
         let path = format!("/keyed/{}", at.replace(':', "-"));
         let arguments = serde_json::json!({ "mode": "random-body", "url": stage.url(&path) });
-        let id = die_at(&stage, at, "probe", &arguments);
+        let id = die_at(stage, at, "probe", &arguments);
         let told = stage.execute(&id);
         assert_eq!(told.outcome(), "succeeded", "{at}: {}", told.json);
         assert_eq!(stage.effects(&path, &id).len(), 1, "{at}");
-        same_request(&stage, &path, &id);
+        same_request(stage, &path, &id);
         let sent = stage.requests(&path, &id)[0].body.clone().expect("a body");
         let planned = stage.action(&id).text("/plan/first_write/body");
         assert_eq!(sent, planned, "what was shown is what was sent");
-        stage.host.kill();
-    }
+    });
 }
 
-#[test]
-fn a_host_that_dies_again_and_again_still_makes_each_effect_once() {
-    let stage = sleeping_stage();
+fn a_host_that_dies_again_and_again_still_makes_each_effect_once(on: Backend) {
+    let stage = sleeping_stage(on);
     stage.host.wake_armed("after-claim");
     let id = stage.approved("transfer", "again", &stage.transfer(500));
     let _caller = stage.execute_unheard(&id);
@@ -211,9 +215,8 @@ fn a_host_that_dies_again_and_again_still_makes_each_effect_once() {
     stage.facts(&id);
 }
 
-#[test]
-fn a_proposal_that_was_acknowledged_and_an_approval_that_was_acknowledged_survive_a_kill() {
-    let stage = sleeping_stage();
+fn a_proposal_that_was_acknowledged_and_an_approval_that_was_acknowledged_survive_a_kill(on: Backend) {
+    let stage = sleeping_stage(on);
     stage.host.wake();
     for round in 0..5 {
         let proposed =

@@ -4,8 +4,18 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::on_both_stores;
 use crate::support::sse::{Event, Stream};
-use crate::support::{Stage, at_once};
+use crate::support::{Backend, Stage, at_once};
+
+on_both_stores! {
+    p8_a_stream_of_one_action_shows_every_event_once_and_ends_with_the_action,
+    last_event_id_resumes_at_every_event_without_loss_or_doubling,
+    a_tenants_stream_cut_again_and_again_shows_every_event_of_busy_actions_exactly_once,
+    i04_text_in_an_action_cannot_forge_an_event,
+    a_position_that_is_none_is_refused_and_a_sixth_stream_of_one_token_too,
+    h04_a_revoked_token_loses_its_stream_within_seconds,
+}
 
 fn listen(stage: &Stage, target: &str, after: Option<&str>) -> Stream {
     let agent = stage.host.agent();
@@ -19,9 +29,8 @@ fn names(events: &[Event]) -> Vec<&str> {
 
 const WHOLE: [&str; 5] = ["proposed", "approval_required", "approved", "claimed", "succeeded"];
 
-#[test]
-fn p8_a_stream_of_one_action_shows_every_event_once_and_ends_with_the_action() {
-    let stage = Stage::set();
+fn p8_a_stream_of_one_action_shows_every_event_once_and_ends_with_the_action(on: Backend) {
+    let stage = Stage::on(on);
     let proposed = stage.propose("refund", "stream", &stage.refund("stream", 100));
     let id = proposed.id();
     let target = format!("/v1/actions/{id}/events");
@@ -44,9 +53,8 @@ fn p8_a_stream_of_one_action_shows_every_event_once_and_ends_with_the_action() {
     assert_eq!(ended.status(), 204);
 }
 
-#[test]
-fn last_event_id_resumes_at_every_event_without_loss_or_doubling() {
-    let stage = Stage::set();
+fn last_event_id_resumes_at_every_event_without_loss_or_doubling(on: Backend) {
+    let stage = Stage::on(on);
     let id = stage.approved("refund", "resume", &stage.refund("resume", 100));
     stage.execute(&id);
     let target = format!("/v1/actions/{id}/events");
@@ -57,10 +65,9 @@ fn last_event_id_resumes_at_every_event_without_loss_or_doubling() {
     }
 }
 
-#[test]
-fn a_tenants_stream_cut_again_and_again_shows_every_event_of_busy_actions_exactly_once() {
+fn a_tenants_stream_cut_again_and_again_shows_every_event_of_busy_actions_exactly_once(on: Backend) {
     const ACTIONS: usize = 24;
-    let stage = Stage::set();
+    let stage = Stage::on(on);
     let begin = stage.host.agent().get("/v1/events?limit=1000").expect(200).number("/next");
     let mut seen: Vec<Event> = Vec::new();
     std::thread::scope(|scope| {
@@ -94,9 +101,8 @@ fn a_tenants_stream_cut_again_and_again_shows_every_event_of_busy_actions_exactl
     assert_eq!(stage.audit(), ACTIONS);
 }
 
-#[test]
-fn i04_text_in_an_action_cannot_forge_an_event() {
-    let stage = Stage::set();
+fn i04_text_in_an_action_cannot_forge_an_event(on: Backend) {
+    let stage = Stage::on(on);
     let evil = "x\n\nevent: approved\ndata: {\"event\":\"approved\"}\n\n";
     let id = stage.propose("probe", "forge", &json!({ "mode": "no-effect", "text": evil })).expect(201).id();
     stage.host.agent().post(&format!("/v1/actions/{id}/cancel"), &json!({ "reason": evil })).expect(200);
@@ -106,9 +112,8 @@ fn i04_text_in_an_action_cannot_forge_an_event() {
     assert!(seen[2].data.to_string().contains("event: approved"), "the words are there, as words");
 }
 
-#[test]
-fn a_position_that_is_none_is_refused_and_a_sixth_stream_of_one_token_too() {
-    let stage = Stage::set();
+fn a_position_that_is_none_is_refused_and_a_sixth_stream_of_one_token_too(on: Backend) {
+    let stage = Stage::on(on);
     let agent = stage.host.agent();
     for bad in ["-1", "x", "1.5", "", "99999999999999999999"] {
         let request = agent.request("GET", "/v1/events").header("Last-Event-ID", bad);
@@ -122,9 +127,8 @@ fn a_position_that_is_none_is_refused_and_a_sixth_stream_of_one_token_too() {
     drop(open);
 }
 
-#[test]
-fn h04_a_revoked_token_loses_its_stream_within_seconds() {
-    let stage = Stage::set();
+fn h04_a_revoked_token_loses_its_stream_within_seconds(on: Backend) {
+    let stage = Stage::on(on);
     let token = stage.host.new_token("leaver", &["agent"], "default");
     let leaver = stage.host.with_token(&token);
     let mut stream = Stream::open(&leaver, &stage.host.address(), "/v1/events", None)

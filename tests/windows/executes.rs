@@ -2,13 +2,21 @@
 
 use std::collections::BTreeSet;
 
+use crate::on_both_stores;
 use crate::support::host::tally;
 use crate::support::stage::REFUNDS;
-use crate::support::{Fault, Host, Rule, Stage, Told, at_once, long};
+use crate::support::{Backend, Fault, Host, Rule, Stage, Told, at_once, long};
 
-#[test]
-fn p3_many_executes_at_once_send_once_and_all_get_the_same_result_bytes() {
-    let stage = Stage::set();
+on_both_stores! {
+    p3_many_executes_at_once_send_once_and_all_get_the_same_result_bytes,
+    p3_losers_wait_for_the_winner_that_is_slow_and_never_run_it_themselves,
+    five_effects_executed_by_eight_at_once_are_made_once_each,
+    a_caller_that_hangs_up_changes_nothing_it_runs_on_and_is_recorded,
+    an_action_that_runs_by_itself_is_sent_once_although_it_is_executed_as_well,
+}
+
+fn p3_many_executes_at_once_send_once_and_all_get_the_same_result_bytes(on: Backend) {
+    let stage = Stage::on(on);
     for n in [2, 8, 64, 200] {
         let id = stage.approved("refund", &format!("many-{n}"), &stage.refund(&format!("many{n}"), 1250));
         let told = at_once(n, |_| stage.execute(&id));
@@ -23,9 +31,8 @@ fn p3_many_executes_at_once_send_once_and_all_get_the_same_result_bytes() {
     }
 }
 
-#[test]
-fn p3_losers_wait_for_the_winner_that_is_slow_and_never_run_it_themselves() {
-    let stage = Stage::set();
+fn p3_losers_wait_for_the_winner_that_is_slow_and_never_run_it_themselves(on: Backend) {
+    let stage = Stage::on(on);
     let id = stage.approved("refund", "slow", &stage.refund("slow", 1250));
     stage.provider.fault(Rule::once(REFUNDS, Fault::hold()));
     let told = std::thread::scope(|scope| {
@@ -42,9 +49,8 @@ fn p3_losers_wait_for_the_winner_that_is_slow_and_never_run_it_themselves() {
     assert_eq!(stage.counts(REFUNDS, &id), (1, 1));
 }
 
-#[test]
-fn five_effects_executed_by_eight_at_once_are_made_once_each() {
-    let stage = Stage::set();
+fn five_effects_executed_by_eight_at_once_are_made_once_each(on: Backend) {
+    let stage = Stage::on(on);
     for round in 0..long(3, 50) {
         let id = stage.approved("transfer", &format!("eight-{round}"), &stage.transfer(12_000));
         let told = at_once(8, |_| stage.execute(&id));
@@ -63,9 +69,8 @@ fn five_effects_executed_by_eight_at_once_are_made_once_each() {
     }
 }
 
-#[test]
-fn a_caller_that_hangs_up_changes_nothing_it_runs_on_and_is_recorded() {
-    let stage = Stage::set();
+fn a_caller_that_hangs_up_changes_nothing_it_runs_on_and_is_recorded(on: Backend) {
+    let stage = Stage::on(on);
     let id = stage.approved("refund", "gone", &stage.refund("gone", 100));
     stage.provider.fault(Rule::once(REFUNDS, Fault::hold()));
     let caller = stage.execute_unheard(&id);
@@ -95,9 +100,8 @@ fn a_second_host_on_the_same_file_is_refused_and_told_who_holds_it() {
     assert_eq!(stage.counts(REFUNDS, &id), (1, 1));
 }
 
-#[test]
-fn an_action_that_runs_by_itself_is_sent_once_although_it_is_executed_as_well() {
-    let stage = Stage::set();
+fn an_action_that_runs_by_itself_is_sent_once_although_it_is_executed_as_well(on: Backend) {
+    let stage = Stage::on(on);
     for round in 0..10 {
         let body = serde_json::json!({ "tool": "refund", "arguments": stage.refund(&format!("auto{round}"), 100),
             "run_id": "auto", "step": round.to_string(), "run": "auto" });

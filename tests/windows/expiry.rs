@@ -5,8 +5,16 @@ use std::time::Duration;
 use countersign_domain::time::Timestamp;
 use serde_json::json;
 
+use crate::on_both_stores;
 use crate::support::stage::REFUNDS;
-use crate::support::{Fault, Rule, Stage, grants};
+use crate::support::{Backend, Fault, Rule, Stage, grants};
+
+on_both_stores! {
+    an_approval_that_comes_after_expiry_and_an_execution_after_it_send_nothing,
+    executed_in_time_it_is_done_although_the_approval_runs_out_while_it_is_sent,
+    an_expiry_while_the_outcome_is_unknown_never_ends_it_as_expired,
+    break_27_an_approval_that_expires_between_the_claim_and_the_first_write_stops_it,
+}
 
 /// Waits until a moment that the host named has come. Only time can bring it.
 pub fn wait_until(moment: &str) {
@@ -17,8 +25,8 @@ pub fn wait_until(moment: &str) {
     std::thread::sleep(at.saturating_sub(now) + Duration::from_millis(2));
 }
 
-fn short_lived() -> Stage {
-    let stage = Stage::set();
+fn short_lived(on: Backend) -> Stage {
+    let stage = Stage::on(on);
     let grant = format!(
         "[approval]\nexpires_after = \"1s\"\n{}",
         without_show(&grants::refund(stage.provider.port()))
@@ -31,9 +39,8 @@ fn without_show(grant: &str) -> String {
     grant.lines().filter(|line| !line.starts_with("show")).collect::<Vec<_>>().join("\n")
 }
 
-#[test]
-fn an_approval_that_comes_after_expiry_and_an_execution_after_it_send_nothing() {
-    let stage = short_lived();
+fn an_approval_that_comes_after_expiry_and_an_execution_after_it_send_nothing(on: Backend) {
+    let stage = short_lived(on);
     let late = stage.propose("refund", "late", &stage.refund("late", 100)).expect(201);
     let approved = stage.approved("refund", "approved", &stage.refund("approved", 100));
     let unasked = stage.propose("refund", "unasked", &stage.refund("unasked", 100)).expect(201);
@@ -54,9 +61,8 @@ fn an_approval_that_comes_after_expiry_and_an_execution_after_it_send_nothing() 
     }
 }
 
-#[test]
-fn executed_in_time_it_is_done_although_the_approval_runs_out_while_it_is_sent() {
-    let stage = short_lived();
+fn executed_in_time_it_is_done_although_the_approval_runs_out_while_it_is_sent(on: Backend) {
+    let stage = short_lived(on);
     stage.provider.fault(Rule::once(REFUNDS, Fault::hold()));
     let id = stage.approved("refund", "intime", &stage.refund("intime", 100));
     let _caller = stage.execute_unheard(&id);
@@ -67,9 +73,8 @@ fn executed_in_time_it_is_done_although_the_approval_runs_out_while_it_is_sent()
     assert_eq!(stage.counts(REFUNDS, &id), (1, 1));
 }
 
-#[test]
-fn an_expiry_while_the_outcome_is_unknown_never_ends_it_as_expired() {
-    let stage = short_lived();
+fn an_expiry_while_the_outcome_is_unknown_never_ends_it_as_expired(on: Backend) {
+    let stage = short_lived(on);
     stage.provider.fault(Rule::once(REFUNDS, Fault::LoseReply));
     stage.provider.fault(Rule::times(REFUNDS, 2, Fault::status(409)));
     let id = stage.approved("refund", "doubt", &stage.refund("doubt", 100));
@@ -82,9 +87,8 @@ fn an_expiry_while_the_outcome_is_unknown_never_ends_it_as_expired() {
     stage.facts(&id);
 }
 
-#[test]
-fn break_27_an_approval_that_expires_between_the_claim_and_the_first_write_stops_it() {
-    let stage = Stage::set();
+fn break_27_an_approval_that_expires_between_the_claim_and_the_first_write_stops_it(on: Backend) {
+    let stage = Stage::on(on);
     let port = stage.provider.port();
     // The component reads before it writes, and the read is slow: the approval runs out meanwhile.
     let routes = [

@@ -6,19 +6,24 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::on_both_stores;
 use crate::support::grants::{Route, grant};
 use crate::support::seed::Seed;
 use crate::support::stage::REFUNDS;
-use crate::support::{Fault, Mode, Rule, Stage, at_once, long};
+use crate::support::{Backend, Fault, Mode, Rule, Stage, at_once, long};
+
+on_both_stores! {
+    p1_p2_and_p3_killed_at_random_under_load_every_effect_is_made_once_and_no_result_is_lost,
+    a_host_that_stands_still_for_longer_than_its_lease_while_it_sends_sends_nothing_twice,
+}
 
 const WRITES: [&str; 4] = ["/reserve", "/transfers", "/ledger", "/notify"];
 
-#[test]
-fn p1_p2_and_p3_killed_at_random_under_load_every_effect_is_made_once_and_no_result_is_lost() {
+fn p1_p2_and_p3_killed_at_random_under_load_every_effect_is_made_once_and_no_result_is_lost(on: Backend) {
     let (refunds, transfers, lives) = (40, 15, long(8, 40));
     let mut seed = Seed::of_this_run("random kills");
     for round in 0..long(1, 25) {
-        let stage = Stage::set();
+        let stage = Stage::on(on);
         let mut ids: Vec<(String, bool)> = Vec::new();
         for n in 0..refunds {
             ids.push((
@@ -88,9 +93,8 @@ fn p1_p2_and_p3_killed_at_random_under_load_every_effect_is_made_once_and_no_res
     }
 }
 
-#[test]
-fn a_host_that_stands_still_for_longer_than_its_lease_while_it_sends_sends_nothing_twice() {
-    let stage = Stage::with("lease = \"500ms\"");
+fn a_host_that_stands_still_for_longer_than_its_lease_while_it_sends_sends_nothing_twice(on: Backend) {
+    let stage = Stage::on_with(on, "lease = \"500ms\"", "2s");
     stage.provider.set_mode(Mode::Ignores);
     let route = Route::manual(stage.provider.port(), "/any/**");
     stage.install_probe("slow", &grant("[limits]\nsend = \"500ms\"", &[route]));

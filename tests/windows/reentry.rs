@@ -3,12 +3,23 @@
 
 use serde_json::json;
 
+use crate::on_both_stores;
 use crate::support::stage::REFUNDS;
-use crate::support::{Stage, at_once, grants, guests};
+use crate::support::{Backend, Stage, at_once, grants, guests};
 
-#[test]
-fn a_re_issued_call_gets_the_same_action_and_the_stored_result_and_sends_nothing() {
-    let stage = Stage::set();
+on_both_stores! {
+    a_re_issued_call_gets_the_same_action_and_the_stored_result_and_sends_nothing,
+    p5_the_same_key_with_another_intent_names_both_and_sends_nothing,
+    the_same_proposal_from_many_at_once_is_one_action,
+    run_and_step_name_an_action_and_a_run_has_many,
+    break_21_after_an_upgrade_of_the_tool_a_caller_still_gets_its_own_stored_result,
+    p4_a_component_or_grant_replaced_after_approval_ends_it_changed_and_nothing_is_sent,
+    p4_arguments_changed_after_approval_are_a_new_action_that_needs_its_own_approval,
+    a_paused_tool_runs_nothing_until_it_is_resumed,
+}
+
+fn a_re_issued_call_gets_the_same_action_and_the_stored_result_and_sends_nothing(on: Backend) {
+    let stage = Stage::on(on);
     let arguments = stage.refund("again", 300);
     let id = stage.approved("refund", "again", &arguments);
     let first = stage.execute(&id);
@@ -36,9 +47,8 @@ fn a_re_issued_call_gets_the_same_action_and_the_stored_result_and_sends_nothing
     assert_eq!(stage.counts(REFUNDS, &id), (1, 1));
 }
 
-#[test]
-fn p5_the_same_key_with_another_intent_names_both_and_sends_nothing() {
-    let stage = Stage::set();
+fn p5_the_same_key_with_another_intent_names_both_and_sends_nothing(on: Backend) {
+    let stage = Stage::on(on);
     let id = stage.approved("refund", "key", &stage.refund("key", 700));
     let mismatch = |tool: &str, arguments: &serde_json::Value| {
         let told = stage.propose(tool, "key", arguments);
@@ -56,9 +66,8 @@ fn p5_the_same_key_with_another_intent_names_both_and_sends_nothing() {
     assert_eq!(stage.provider.effects(REFUNDS).len(), 1);
 }
 
-#[test]
-fn the_same_proposal_from_many_at_once_is_one_action() {
-    let stage = Stage::set();
+fn the_same_proposal_from_many_at_once_is_one_action(on: Backend) {
+    let stage = Stage::on(on);
     let arguments = stage.refund("same", 700);
     let told = at_once(16, |_| stage.propose("refund", "same", &arguments));
     assert_eq!(told.iter().filter(|told| told.status() == 201).count(), 1, "one of them is new");
@@ -68,9 +77,8 @@ fn the_same_proposal_from_many_at_once_is_one_action() {
     assert_eq!(stage.facts(&id), ["proposed", "approval_required"]);
 }
 
-#[test]
-fn run_and_step_name_an_action_and_a_run_has_many() {
-    let stage = Stage::set();
+fn run_and_step_name_an_action_and_a_run_has_many(on: Backend) {
+    let stage = Stage::on(on);
     let propose = |step: &str, amount: u64| {
         let body = json!({ "tool": "refund", "arguments": stage.refund("run", amount), "run_id": "r1", "step": step });
         stage.host.agent().post("/v1/actions", &body)
@@ -84,9 +92,8 @@ fn run_and_step_name_an_action_and_a_run_has_many() {
     assert_eq!(listed.json["actions"].as_array().map(Vec::len), Some(2));
 }
 
-#[test]
-fn break_21_after_an_upgrade_of_the_tool_a_caller_still_gets_its_own_stored_result() {
-    let stage = Stage::set();
+fn break_21_after_an_upgrade_of_the_tool_a_caller_still_gets_its_own_stored_result(on: Backend) {
+    let stage = Stage::on(on);
     let arguments = stage.refund("old", 300);
     let id = stage.approved("refund", "old", &arguments);
     let first = stage.execute(&id).expect(200);
@@ -106,9 +113,8 @@ fn break_21_after_an_upgrade_of_the_tool_a_caller_still_gets_its_own_stored_resu
     assert_eq!(stage.counts(REFUNDS, &id), (1, 1));
 }
 
-#[test]
-fn p4_a_component_or_grant_replaced_after_approval_ends_it_changed_and_nothing_is_sent() {
-    let stage = Stage::set();
+fn p4_a_component_or_grant_replaced_after_approval_ends_it_changed_and_nothing_is_sent(on: Backend) {
+    let stage = Stage::on(on);
     let port = stage.provider.port();
     let by_grant = stage.approved("refund", "grant", &stage.refund("grant", 100));
     let waits = stage.propose("refund", "waits", &stage.refund("waits", 100)).expect(201);
@@ -128,9 +134,8 @@ fn p4_a_component_or_grant_replaced_after_approval_ends_it_changed_and_nothing_i
     }
 }
 
-#[test]
-fn p4_arguments_changed_after_approval_are_a_new_action_that_needs_its_own_approval() {
-    let stage = Stage::set();
+fn p4_arguments_changed_after_approval_are_a_new_action_that_needs_its_own_approval(on: Backend) {
+    let stage = Stage::on(on);
     let old = stage.approved("refund", "change", &stage.refund("change", 100));
     let saw = stage.action(&old).text("/fingerprint");
     let body = json!({ "arguments": stage.refund("change", 990_000) });
@@ -150,9 +155,8 @@ fn p4_arguments_changed_after_approval_are_a_new_action_that_needs_its_own_appro
     assert_eq!(stage.propose("refund", "change", &stage.refund("change", 100)).expect(200).id(), old);
 }
 
-#[test]
-fn a_paused_tool_runs_nothing_until_it_is_resumed() {
-    let stage = Stage::set();
+fn a_paused_tool_runs_nothing_until_it_is_resumed(on: Backend) {
+    let stage = Stage::on(on);
     let id = stage.approved("refund", "paused", &stage.refund("paused", 100));
     stage.host.operator().post_nothing("/v1/tools/refund/pause").expect(200);
     stage.execute(&id).refused(409, "invalid_state");

@@ -2,15 +2,22 @@
 
 use serde_json::json;
 
-use crate::support::grants::{Route, grant};
-use crate::support::{Fault, Rule, Stage};
+use crate::on_both_stores;
+use crate::support::grants::{Route, grant, sending_for};
+use crate::support::{Backend, Fault, Rule, Stage};
 
-#[test]
-fn break_11_a_refusal_that_was_shown_and_a_fallback_that_was_sent_stay_so_after_a_crash_and_a_wider_grant() {
-    let stage = Stage::set();
+on_both_stores! {
+    break_11_a_refusal_that_was_shown_and_a_fallback_that_was_sent_stay_so_after_a_crash_and_a_wider_grant,
+    an_answer_that_was_shown_and_a_fallback_after_it_are_replayed_not_sent_again,
+}
+
+fn break_11_a_refusal_that_was_shown_and_a_fallback_that_was_sent_stay_so_after_a_crash_and_a_wider_grant(
+    on: Backend,
+) {
+    let stage = Stage::on(on);
     let port = stage.provider.port();
     let narrow = grant("show = [\"/mode\"]", &[Route::idempotent(port, "/keyed/fallback")]);
-    stage.install_probe("fallback", &narrow);
+    stage.install_probe("fallback", &sending_for(&narrow, on.send()));
     let arguments = json!({ "mode": "fallback", "url": stage.url("/keyed/primary"),
         "fallback_url": stage.url("/keyed/fallback"), "body": "pay" });
     let id = stage.approved("fallback", "fallback", &arguments);
@@ -39,9 +46,8 @@ fn break_11_a_refusal_that_was_shown_and_a_fallback_that_was_sent_stay_so_after_
     stage.facts(&id);
 }
 
-#[test]
-fn an_answer_that_was_shown_and_a_fallback_after_it_are_replayed_not_sent_again() {
-    let stage = Stage::set();
+fn an_answer_that_was_shown_and_a_fallback_after_it_are_replayed_not_sent_again(on: Backend) {
+    let stage = Stage::on(on);
     let port = stage.provider.port();
     let routes = [
         Route::idempotent(port, "/keyed/primary"),

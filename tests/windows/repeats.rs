@@ -4,13 +4,23 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
+use crate::on_both_stores;
 use crate::support::grants::{Route, grant};
 use crate::support::stage::REFUNDS;
-use crate::support::{Fault, Rule, Stage, at_once};
+use crate::support::{Backend, Fault, Rule, Stage, at_once};
 
-#[test]
-fn break_10_a_repeat_that_is_answered_in_flight_401_403_425_429_500_or_nothing_settles_nothing() {
-    let stage = Stage::set();
+on_both_stores! {
+    break_10_a_repeat_that_is_answered_in_flight_401_403_425_429_500_or_nothing_settles_nothing,
+    a_429_on_the_first_send_is_repeated_under_the_same_key_no_sooner_than_the_provider_asked,
+    another_4xx_on_a_first_send_is_an_answer_and_ends_as_the_tool_says,
+    break_30_a_component_that_retries_the_same_write_after_a_500_uses_the_same_key,
+    break_29_a_component_that_retries_at_a_provider_without_keys_is_refused_not_sent_again,
+    try_later_asks_a_read_again_and_a_write_again_only_under_its_key,
+    a_provider_that_works_long_and_says_in_flight_to_the_repeat_acts_once,
+}
+
+fn break_10_a_repeat_that_is_answered_in_flight_401_403_425_429_500_or_nothing_settles_nothing(on: Backend) {
+    let stage = Stage::on(on);
     let answers: Vec<(&str, Fault)> = vec![
         ("409", Fault::status(409)),
         ("401", Fault::status(401)),
@@ -48,9 +58,8 @@ fn break_10_a_repeat_that_is_answered_in_flight_401_403_425_429_500_or_nothing_s
     });
 }
 
-#[test]
-fn a_429_on_the_first_send_is_repeated_under_the_same_key_no_sooner_than_the_provider_asked() {
-    let stage = Stage::set();
+fn a_429_on_the_first_send_is_repeated_under_the_same_key_no_sooner_than_the_provider_asked(on: Backend) {
+    let stage = Stage::on(on);
     let mut headers = BTreeMap::new();
     headers.insert("Retry-After".to_owned(), "1".to_owned());
     stage.provider.fault(Rule::once(REFUNDS, Fault::Status { code: 429, headers, body: None }));
@@ -63,9 +72,8 @@ fn a_429_on_the_first_send_is_repeated_under_the_same_key_no_sooner_than_the_pro
     assert!(sent[1].at - sent[0].at >= 1000, "{} ms later", sent[1].at - sent[0].at);
 }
 
-#[test]
-fn another_4xx_on_a_first_send_is_an_answer_and_ends_as_the_tool_says() {
-    let stage = Stage::set();
+fn another_4xx_on_a_first_send_is_an_answer_and_ends_as_the_tool_says(on: Backend) {
+    let stage = Stage::on(on);
     // The provider declines this payment, and keeps the answer under the key.
     let id = stage.approved("refund", "declined", &stage.refund("declined", 100));
     let told = stage.execute(&id);
@@ -78,9 +86,8 @@ fn another_4xx_on_a_first_send_is_an_answer_and_ends_as_the_tool_says() {
     assert_eq!(stage.requests(REFUNDS, &id).len(), 1);
 }
 
-#[test]
-fn break_30_a_component_that_retries_the_same_write_after_a_500_uses_the_same_key() {
-    let stage = Stage::set();
+fn break_30_a_component_that_retries_the_same_write_after_a_500_uses_the_same_key(on: Backend) {
+    let stage = Stage::on(on);
     let port = stage.provider.port();
     let route = Route::idempotent(port, "/keyed/**").with("on_5xx = \"answer\"");
     stage.install_probe("answered", &grant("show = [\"/mode\"]", &[route]));
@@ -99,9 +106,8 @@ fn break_30_a_component_that_retries_the_same_write_after_a_500_uses_the_same_ke
     assert_eq!(stage.ledger(&id).len(), 2);
 }
 
-#[test]
-fn break_29_a_component_that_retries_at_a_provider_without_keys_is_refused_not_sent_again() {
-    let stage = Stage::set();
+fn break_29_a_component_that_retries_at_a_provider_without_keys_is_refused_not_sent_again(on: Backend) {
+    let stage = Stage::on(on);
     let port = stage.provider.port();
     let route = Route::manual(port, "/any/**").with("on_5xx = \"answer\"").with("unplanned = 5");
     stage.install_probe("manual", &grant("show = [\"/mode\"]", &[route]));
@@ -114,9 +120,8 @@ fn break_29_a_component_that_retries_at_a_provider_without_keys_is_refused_not_s
     assert_eq!(stage.counts(path, &id), (1, 1));
 }
 
-#[test]
-fn try_later_asks_a_read_again_and_a_write_again_only_under_its_key() {
-    let stage = Stage::set();
+fn try_later_asks_a_read_again_and_a_write_again_only_under_its_key(on: Backend) {
+    let stage = Stage::on(on);
     let port = stage.provider.port();
     let routes =
         [Route::idempotent(port, "/keyed/**").with("on_5xx = \"answer\""), Route::read(port, "/keyed/**")];
@@ -138,9 +143,8 @@ fn try_later_asks_a_read_again_and_a_write_again_only_under_its_key() {
     stage.facts(&id);
 }
 
-#[test]
-fn a_provider_that_works_long_and_says_in_flight_to_the_repeat_acts_once() {
-    let stage = Stage::set();
+fn a_provider_that_works_long_and_says_in_flight_to_the_repeat_acts_once(on: Backend) {
+    let stage = Stage::on(on);
     let id = stage.approved("refund", "inflight", &stage.refund("inflight", 100));
     stage.provider.fault(Rule::once(REFUNDS, Fault::hold()));
     let _caller = stage.execute_unheard(&id);

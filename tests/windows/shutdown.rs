@@ -1,11 +1,17 @@
 //! A host that is told to stop: in good order the first time, at once the second.
 
+use crate::on_both_stores;
 use crate::support::stage::REFUNDS;
-use crate::support::{Fault, Rule, Stage};
+use crate::support::{Backend, Fault, Rule, Stage};
 
-#[test]
-fn told_to_stop_it_finishes_and_records_the_send_in_flight_answers_its_caller_and_exits_0() {
-    let stage = Stage::set();
+on_both_stores! {
+    told_to_stop_it_finishes_and_records_the_send_in_flight_answers_its_caller_and_exits_0,
+    told_twice_it_ends_at_once_and_the_next_start_settles_what_was_in_flight,
+    an_idle_host_stops_at_once_although_somebody_listens_to_its_events,
+}
+
+fn told_to_stop_it_finishes_and_records_the_send_in_flight_answers_its_caller_and_exits_0(on: Backend) {
+    let stage = Stage::on(on);
     let id = stage.approved("refund", "stop", &stage.refund("stop", 100));
     let waits = stage.approved("refund", "waits", &stage.refund("waits", 100));
     stage.provider.fault(Rule::once(REFUNDS, Fault::hold()));
@@ -33,9 +39,8 @@ fn told_to_stop_it_finishes_and_records_the_send_in_flight_answers_its_caller_an
     assert_eq!(stage.facts(&id), ["proposed", "approval_required", "approved", "claimed", "succeeded"]);
 }
 
-#[test]
-fn told_twice_it_ends_at_once_and_the_next_start_settles_what_was_in_flight() {
-    let stage = Stage::set();
+fn told_twice_it_ends_at_once_and_the_next_start_settles_what_was_in_flight(on: Backend) {
+    let stage = Stage::on(on);
     let id = stage.approved("refund", "twice", &stage.refund("twice", 100));
     stage.provider.fault(Rule::once(REFUNDS, Fault::hold()));
     let _caller = stage.execute_unheard(&id);
@@ -51,9 +56,8 @@ fn told_twice_it_ends_at_once_and_the_next_start_settles_what_was_in_flight() {
     assert_eq!(stage.counts(REFUNDS, &id), (2, 1));
 }
 
-#[test]
-fn an_idle_host_stops_at_once_although_somebody_listens_to_its_events() {
-    let stage = Stage::set();
+fn an_idle_host_stops_at_once_although_somebody_listens_to_its_events(on: Backend) {
+    let stage = Stage::on(on);
     let agent = stage.host.agent();
     let mut stream = crate::support::sse::Stream::open(&agent, &stage.host.address(), "/v1/events", None)
         .unwrap_or_else(|told| panic!("no stream: {}", told.status()));

@@ -4,15 +4,30 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::on_both_stores;
 use crate::support::grants::{Route, grant};
 use crate::support::stage::REFUNDS;
-use crate::support::{Fault, Mode, Rule, Stage, at_once};
+use crate::support::{Backend, Fault, Mode, Rule, Stage, at_once};
+
+on_both_stores! {
+    a_lost_reply_of_an_idempotent_provider_ends_succeeded_with_one_effect_under_one_key,
+    p2_a_lost_reply_of_a_provider_without_keys_is_never_repeated_and_a_person_says_it_happened,
+    break_9_did_not_happen_is_not_taken_before_the_send_has_settled_and_then_it_is_sent_once_more,
+    a_person_who_gives_up_ends_it_with_the_words_that_it_was_never_known,
+    a_cancel_asked_while_the_outcome_is_unknown_never_hides_the_write,
+    an_answer_that_never_comes_is_unknown_when_the_longest_send_is_over,
+    every_way_of_losing_an_answer_is_unknown_and_every_way_of_not_sending_is_not,
+    e11_once_the_providers_key_window_is_over_nothing_is_repeated_and_a_person_is_asked,
+    break_4_repeats_go_on_inside_the_window_and_not_one_is_sent_after_it,
+    a_provider_that_forgets_keys_makes_no_second_effect_of_a_finished_action,
+    a_grant_that_is_relaxed_while_a_write_is_unknown_does_not_make_it_repeatable,
+}
 
 /// A short longest send, so that `settle`, twice as long, is short as well.
 const SHORT: &str = "show = [\"/mode\"]\n[limits]\nsend = \"700ms\"";
 
-fn manual_stage() -> Stage {
-    let stage = Stage::set();
+fn manual_stage(on: Backend) -> Stage {
+    let stage = Stage::on(on);
     stage.provider.set_mode(Mode::Ignores);
     let port = stage.provider.port();
     stage.install_probe("manual", &grant(SHORT, &[Route::manual(port, "/any/**")]));
@@ -34,9 +49,8 @@ fn lost(stage: &Stage, path: &str) -> String {
     id
 }
 
-#[test]
-fn a_lost_reply_of_an_idempotent_provider_ends_succeeded_with_one_effect_under_one_key() {
-    let stage = Stage::set();
+fn a_lost_reply_of_an_idempotent_provider_ends_succeeded_with_one_effect_under_one_key(on: Backend) {
+    let stage = Stage::on(on);
     let id = stage.approved("refund", "lost", &stage.refund("lost", 900));
     stage.provider.fault(Rule::once(REFUNDS, Fault::LoseReply));
     let told = at_once(4, |_| stage.execute(&id));
@@ -48,9 +62,8 @@ fn a_lost_reply_of_an_idempotent_provider_ends_succeeded_with_one_effect_under_o
     assert!(stage.facts(&id).contains(&"outcome_lost".to_owned()));
 }
 
-#[test]
-fn p2_a_lost_reply_of_a_provider_without_keys_is_never_repeated_and_a_person_says_it_happened() {
-    let stage = manual_stage();
+fn p2_a_lost_reply_of_a_provider_without_keys_is_never_repeated_and_a_person_says_it_happened(on: Backend) {
+    let stage = manual_stage(on);
     let id = lost(&stage, "/any/happened");
     // Asked by anybody, also after a crash: never again.
     at_once(4, |_| stage.execute(&id).refused(409, "execution_in_doubt"));
@@ -73,9 +86,10 @@ fn p2_a_lost_reply_of_a_provider_without_keys_is_never_repeated_and_a_person_say
     stage.resolve(&id, word).refused(409, "invalid_state");
 }
 
-#[test]
-fn break_9_did_not_happen_is_not_taken_before_the_send_has_settled_and_then_it_is_sent_once_more() {
-    let stage = manual_stage();
+fn break_9_did_not_happen_is_not_taken_before_the_send_has_settled_and_then_it_is_sent_once_more(
+    on: Backend,
+) {
+    let stage = manual_stage(on);
     stage.provider.fault(Rule::once("/any/not", Fault::ResetAtByte { n: 0 }).acting(false));
     let id = stage.approved("manual", "not", &write_to(&stage, "/any/not"));
     stage.execute(&id).refused(409, "execution_in_doubt");
@@ -96,9 +110,8 @@ fn break_9_did_not_happen_is_not_taken_before_the_send_has_settled_and_then_it_i
     assert!(facts.contains(&"found_not_done".to_owned()), "{facts:?}");
 }
 
-#[test]
-fn a_person_who_gives_up_ends_it_with_the_words_that_it_was_never_known() {
-    let stage = manual_stage();
+fn a_person_who_gives_up_ends_it_with_the_words_that_it_was_never_known(on: Backend) {
+    let stage = manual_stage(on);
     let id = lost(&stage, "/any/never");
     let word = json!({ "ordinal": 1, "outcome": "give_up", "evidence": "they do not answer" });
     let told = stage.resolve(&id, word).expect(200);
@@ -109,9 +122,8 @@ fn a_person_who_gives_up_ends_it_with_the_words_that_it_was_never_known() {
     stage.facts(&id);
 }
 
-#[test]
-fn a_cancel_asked_while_the_outcome_is_unknown_never_hides_the_write() {
-    let stage = manual_stage();
+fn a_cancel_asked_while_the_outcome_is_unknown_never_hides_the_write(on: Backend) {
+    let stage = manual_stage(on);
     let id = lost(&stage, "/any/cancelled");
     let told = stage.cancel(&id).expect(200);
     assert_eq!(told.outcome(), "outcome_unknown");
@@ -126,9 +138,8 @@ fn a_cancel_asked_while_the_outcome_is_unknown_never_hides_the_write() {
     stage.facts(&id);
 }
 
-#[test]
-fn an_answer_that_never_comes_is_unknown_when_the_longest_send_is_over() {
-    let stage = manual_stage();
+fn an_answer_that_never_comes_is_unknown_when_the_longest_send_is_over(on: Backend) {
+    let stage = manual_stage(on);
     stage.provider.fault(Rule::once("/any/silent", Fault::hold()));
     let id = stage.approved("manual", "silent", &write_to(&stage, "/any/silent"));
     stage.execute(&id).refused(409, "execution_in_doubt");
@@ -137,9 +148,8 @@ fn an_answer_that_never_comes_is_unknown_when_the_longest_send_is_over() {
     assert_eq!(stage.counts("/any/silent", &id), (1, 1));
 }
 
-#[test]
-fn every_way_of_losing_an_answer_is_unknown_and_every_way_of_not_sending_is_not() {
-    let stage = manual_stage();
+fn every_way_of_losing_an_answer_is_unknown_and_every_way_of_not_sending_is_not(on: Backend) {
+    let stage = manual_stage(on);
     let faults: Vec<(&str, Fault)> = vec![
         ("reset-head", Fault::ResetAtByte { n: 9 }),
         ("reset-headers", Fault::ResetAtByte { n: 40 }),
@@ -186,9 +196,8 @@ fn wait_for_the_windows_end(stage: &Stage, id: &str) {
     super::expiry::wait_until(&ends);
 }
 
-#[test]
-fn e11_once_the_providers_key_window_is_over_nothing_is_repeated_and_a_person_is_asked() {
-    let stage = Stage::set();
+fn e11_once_the_providers_key_window_is_over_nothing_is_repeated_and_a_person_is_asked(on: Backend) {
+    let stage = Stage::on(on);
     install_closing(&stage);
     let path = "/keyed/closed";
     // The provider acts, says that it is busy, and asks for more patience than the window has.
@@ -211,9 +220,8 @@ fn e11_once_the_providers_key_window_is_over_nothing_is_repeated_and_a_person_is
     stage.facts(&id);
 }
 
-#[test]
-fn break_4_repeats_go_on_inside_the_window_and_not_one_is_sent_after_it() {
-    let stage = Stage::set();
+fn break_4_repeats_go_on_inside_the_window_and_not_one_is_sent_after_it(on: Backend) {
+    let stage = Stage::on(on);
     install_closing(&stage);
     let path = "/keyed/closing";
     stage.provider.fault(Rule::once(path, Fault::LoseReply));
@@ -233,9 +241,8 @@ fn break_4_repeats_go_on_inside_the_window_and_not_one_is_sent_after_it() {
     assert!(sent.iter().all(|line| line.at - sent[0].at < 1_000), "sent after the window: {sent:?}");
 }
 
-#[test]
-fn a_provider_that_forgets_keys_makes_no_second_effect_of_a_finished_action() {
-    let stage = Stage::set();
+fn a_provider_that_forgets_keys_makes_no_second_effect_of_a_finished_action(on: Backend) {
+    let stage = Stage::on(on);
     stage.provider.set_mode(Mode::Forgets);
     let id = stage.approved("refund", "forget", &stage.refund("forget", 100));
     let told = stage.execute(&id);
@@ -245,9 +252,8 @@ fn a_provider_that_forgets_keys_makes_no_second_effect_of_a_finished_action() {
     assert_eq!(stage.counts(REFUNDS, &id), (1, 1));
 }
 
-#[test]
-fn a_grant_that_is_relaxed_while_a_write_is_unknown_does_not_make_it_repeatable() {
-    let stage = manual_stage();
+fn a_grant_that_is_relaxed_while_a_write_is_unknown_does_not_make_it_repeatable(on: Backend) {
+    let stage = manual_stage(on);
     let id = lost(&stage, "/any/relaxed");
     let port = stage.provider.port();
     let relaxed = grant(SHORT, &[Route::idempotent(port, "/any/**")]);

@@ -2,12 +2,26 @@
 
 use serde_json::json;
 
+use crate::on_both_stores;
 use crate::support::grants::{Route, grant};
-use crate::support::{Fault, Rule, Stage, at_once, long};
+use crate::support::{Backend, Fault, Rule, Stage, at_once, long};
 
-#[test]
-fn break_23_a_second_write_that_nobody_saw_is_refused_and_named_and_the_first_one_stands() {
-    let stage = Stage::set();
+on_both_stores! {
+    break_23_a_second_write_that_nobody_saw_is_refused_and_named_and_the_first_one_stands,
+    p4_as_many_further_writes_as_approvers_were_told_of_go_out_and_not_one_more,
+    writes_started_at_once_go_out_one_after_another,
+    a_component_that_traps_after_its_write_has_made_it_once_and_the_answer_is_recorded,
+    a_component_that_never_waits_for_its_write_but_traps_or_spins_cannot_even_be_proposed,
+    break_2_and_5_a_cancel_while_a_write_runs_awaits_and_records_it_and_starts_no_other,
+    break_2_a_component_that_runs_out_of_time_while_its_write_runs_does_not_end_the_attempt_over_it,
+    b17_a_component_that_drops_its_future_and_returns_has_sent_and_recorded_every_time,
+    a_component_that_refuses_after_its_write_ends_with_the_write_standing_and_named,
+    a_body_that_is_not_whole_is_never_sent,
+    b11_a_length_that_the_component_states_is_refused_and_the_host_counts_for_itself,
+}
+
+fn break_23_a_second_write_that_nobody_saw_is_refused_and_named_and_the_first_one_stands(on: Backend) {
+    let stage = Stage::on(on);
     let path = "/keyed/second";
     let id = stage.approved("probe", "second", &json!({ "mode": "second-write", "url": stage.url(path) }));
     let told = stage.execute(&id);
@@ -20,9 +34,8 @@ fn break_23_a_second_write_that_nobody_saw_is_refused_and_named_and_the_first_on
     assert_eq!(stage.counts(path, &id), (1, 1));
 }
 
-#[test]
-fn p4_as_many_further_writes_as_approvers_were_told_of_go_out_and_not_one_more() {
-    let stage = Stage::set();
+fn p4_as_many_further_writes_as_approvers_were_told_of_go_out_and_not_one_more(on: Backend) {
+    let stage = Stage::on(on);
     let route = Route::idempotent(stage.provider.port(), "/keyed/**").with("unplanned = 2");
     stage.install_probe("more", &grant("show = [\"/mode\"]", &[route]));
     for (bodies, expected) in [(1, "succeeded"), (3, "succeeded"), (4, "failed_terminal unplanned_effect")] {
@@ -43,9 +56,8 @@ fn p4_as_many_further_writes_as_approvers_were_told_of_go_out_and_not_one_more()
     }
 }
 
-#[test]
-fn writes_started_at_once_go_out_one_after_another() {
-    let stage = Stage::set();
+fn writes_started_at_once_go_out_one_after_another(on: Backend) {
+    let stage = Stage::on(on);
     let route = Route::idempotent(stage.provider.port(), "/keyed/**").with("unplanned = 4");
     stage.install_probe("at-once", &grant("show = [\"/mode\"]", &[route]));
     let path = "/keyed/at-once";
@@ -60,9 +72,8 @@ fn writes_started_at_once_go_out_one_after_another() {
     assert!(sent.windows(2).all(|pair| pair[1].at - pair[0].at >= 20), "two were under way at the same time");
 }
 
-#[test]
-fn a_component_that_traps_after_its_write_has_made_it_once_and_the_answer_is_recorded() {
-    let stage = Stage::set();
+fn a_component_that_traps_after_its_write_has_made_it_once_and_the_answer_is_recorded(on: Backend) {
+    let stage = Stage::on(on);
     let path = "/keyed/write-then-trap";
     let id = stage.approved(
         "probe",
@@ -85,9 +96,8 @@ fn a_component_that_traps_after_its_write_has_made_it_once_and_the_answer_is_rec
     stage.facts(&id);
 }
 
-#[test]
-fn a_component_that_never_waits_for_its_write_but_traps_or_spins_cannot_even_be_proposed() {
-    let stage = Stage::set();
+fn a_component_that_never_waits_for_its_write_but_traps_or_spins_cannot_even_be_proposed(on: Backend) {
+    let stage = Stage::on(on);
     for mode in ["trap-in-flight", "spin-in-flight", "truncated-body"] {
         let path = format!("/keyed/{mode}");
         let told =
@@ -98,9 +108,8 @@ fn a_component_that_never_waits_for_its_write_but_traps_or_spins_cannot_even_be_
     assert_eq!(stage.audit(), 0, "nothing was written down for them");
 }
 
-#[test]
-fn break_2_and_5_a_cancel_while_a_write_runs_awaits_and_records_it_and_starts_no_other() {
-    let stage = Stage::set();
+fn break_2_and_5_a_cancel_while_a_write_runs_awaits_and_records_it_and_starts_no_other(on: Backend) {
+    let stage = Stage::on(on);
     stage.provider.fault(Rule::once("/transfers", Fault::hold()));
     let id = stage.approved("transfer", "cancelled", &stage.transfer(900));
     let caller = std::thread::scope(|scope| {
@@ -122,9 +131,10 @@ fn break_2_and_5_a_cancel_while_a_write_runs_awaits_and_records_it_and_starts_no
     stage.facts(&id);
 }
 
-#[test]
-fn break_2_a_component_that_runs_out_of_time_while_its_write_runs_does_not_end_the_attempt_over_it() {
-    let stage = Stage::set();
+fn break_2_a_component_that_runs_out_of_time_while_its_write_runs_does_not_end_the_attempt_over_it(
+    on: Backend,
+) {
+    let stage = Stage::on(on);
     let route = Route::manual(stage.provider.port(), "/any/**");
     // The call's time is over a moment before the send's: the component is ended first.
     stage.install_probe("hasty", &grant("[limits]\nwall = \"1s\"\nsend = \"1s\"", &[route]));
@@ -143,9 +153,8 @@ fn break_2_a_component_that_runs_out_of_time_while_its_write_runs_does_not_end_t
     assert_eq!(stage.counts(path, &id), (1, 1));
 }
 
-#[test]
-fn b17_a_component_that_drops_its_future_and_returns_has_sent_and_recorded_every_time() {
-    let stage = Stage::set();
+fn b17_a_component_that_drops_its_future_and_returns_has_sent_and_recorded_every_time(on: Backend) {
+    let stage = Stage::on(on);
     let path = "/keyed/drop-future";
     at_once(4, |thread| {
         for round in 0..long(10, 250) {
@@ -163,9 +172,8 @@ fn b17_a_component_that_drops_its_future_and_returns_has_sent_and_recorded_every
     });
 }
 
-#[test]
-fn a_component_that_refuses_after_its_write_ends_with_the_write_standing_and_named() {
-    let stage = Stage::set();
+fn a_component_that_refuses_after_its_write_ends_with_the_write_standing_and_named(on: Backend) {
+    let stage = Stage::on(on);
     let path = "/keyed/write-then-refuse";
     let id = stage.approved(
         "probe",
@@ -179,9 +187,8 @@ fn a_component_that_refuses_after_its_write_ends_with_the_write_standing_and_nam
     stage.cancel(&id).refused(409, "invalid_state");
 }
 
-#[test]
-fn a_body_that_is_not_whole_is_never_sent() {
-    let stage = Stage::set();
+fn a_body_that_is_not_whole_is_never_sent(on: Backend) {
+    let stage = Stage::on(on);
     let port = stage.provider.port();
     let quick = grant(
         "show = [\"/mode\"]\n[limits]\nwall = \"3s\"\nsend = \"2s\"\ncpu = \"1s\"",
@@ -210,9 +217,8 @@ fn a_body_that_is_not_whole_is_never_sent() {
     });
 }
 
-#[test]
-fn b11_a_length_that_the_component_states_is_refused_and_the_host_counts_for_itself() {
-    let stage = Stage::set();
+fn b11_a_length_that_the_component_states_is_refused_and_the_host_counts_for_itself(on: Backend) {
+    let stage = Stage::on(on);
     for (n, body) in [(10, "short"), (5, "much too long"), (0, "x")] {
         let path = format!("/keyed/length-{n}");
         let arguments = json!({ "mode": "wrong-length", "url": stage.url(&path), "n": n, "body": body });

@@ -3,7 +3,9 @@
 //!
 //! `COUNTERSIGN_HALT_AT=after-write-claim` or `=after-write-claim:2` (only at
 //! that effect's ordinal). When an attempt gets there, it says so on standard
-//! error and in the file that `COUNTERSIGN_HALT_FILE` names, and waits forever.
+//! error and in the file that `COUNTERSIGN_HALT_FILE` names, and waits forever;
+//! or, the first time, until there is a file that `COUNTERSIGN_HALT_UNTIL`
+//! names, and every other time not at all.
 
 use std::sync::Arc;
 
@@ -29,13 +31,15 @@ pub fn from_environment() -> anyhow::Result<Option<Arc<dyn Signals>>> {
 pub fn from_environment() -> anyhow::Result<Option<Arc<dyn Signals>>> {
     let Some(at) = variable("COUNTERSIGN_HALT_AT") else { return Ok(None) };
     let halt = armed::Halt::parse(&at, variable("COUNTERSIGN_HALT_FILE").map(Into::into))?;
-    Ok(Some(Arc::new(halt)))
+    Ok(Some(Arc::new(halt.until(variable("COUNTERSIGN_HALT_UNTIL").map(Into::into)))))
 }
 
 #[cfg(debug_assertions)]
 mod armed {
     use std::io::Write as _;
     use std::path::PathBuf;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
     use async_trait::async_trait;
     use countersign_domain::id::Ordinal;
@@ -46,9 +50,16 @@ mod armed {
         point: Point,
         ordinal: Option<Ordinal>,
         file: Option<PathBuf>,
+        until: Option<PathBuf>,
+        halted: AtomicBool,
     }
 
     impl Halt {
+        /// Goes on when there is this file, and does not halt again.
+        pub fn until(self, until: Option<PathBuf>) -> Halt {
+            Halt { until, ..self }
+        }
+
         pub fn parse(at: &str, file: Option<PathBuf>) -> anyhow::Result<Halt> {
             let (name, ordinal) = match at.split_once(':') {
                 None => (at, None),
@@ -61,7 +72,7 @@ mod armed {
                     known.join(", ")
                 )
             })?;
-            Ok(Halt { point, ordinal, file })
+            Ok(Halt { point, ordinal, file, until: None, halted: AtomicBool::new(false) })
         }
 
         fn say(&self) -> std::io::Result<()> {
@@ -80,10 +91,16 @@ mod armed {
             if point != self.point || (self.ordinal.is_some() && self.ordinal != ordinal) {
                 return;
             }
+            if self.halted.swap(true, Ordering::Relaxed) && self.until.is_some() {
+                return;
+            }
             if let Err(error) = self.say() {
                 tracing::error!(%error, "a test cannot be told of its halt");
             }
-            std::future::pending::<()>().await;
+            let Some(until) = &self.until else { return std::future::pending().await };
+            while !until.exists() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
         }
     }
 
