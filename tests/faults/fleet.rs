@@ -104,10 +104,7 @@ fn a_host_whose_wake_ups_are_all_lost_is_waited_for_by_looking_and_hears_others_
     // What it has to tell stays on the way, and so does what it would hear by the same connection.
     proxy.lose(Loss { marker: proxy::WAKE_UP, loses: Loses::Patience, after: 0, times: usize::MAX });
     let mute = Host::asleep_over(Some(proxy.url(&database)), LEASE);
-    std::fs::create_dir_all(mute.file("tokens")).expect("a folder");
-    for role in ["agent", "approver", "operator", "admin"] {
-        std::fs::copy(stage.host.file("tokens").join(role), mute.file("tokens").join(role)).expect("a token");
-    }
+    mute.borrow_tokens(&stage.host);
     mute.wake();
     for (round, (runs, waits)) in [(&mute, &stage.host), (&stage.host, &mute)].into_iter().enumerate() {
         let id = stage.approved("refund", &format!("mute-{round}"), &stage.refund("mute", 100));

@@ -5,9 +5,11 @@
 //!
 //! | file | what goes wrong |
 //! |---|---|
+//! | `database` | the database loses replies, dies, stands still |
 //! | `fleet` | nothing: four hosts, one ledger, everybody at once |
 //! | `pauses` | a host stands still at each point while another takes over |
 
+mod database;
 mod fleet;
 // Points at which a host can be stopped are in debug builds only.
 #[cfg(debug_assertions)]

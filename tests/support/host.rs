@@ -80,17 +80,17 @@ impl Host {
     /// One more host over the same ledger, not started yet. The tokens are the first one's.
     pub fn beside(&self, toml: &str) -> Host {
         let host = Host::asleep_over(self.store.clone(), toml);
-        let tokens = host.file("tokens");
-        std::fs::create_dir_all(&tokens).expect("a folder for its tokens");
-        for role in std::fs::read_dir(self.file("tokens")).expect("the first one's tokens").flatten() {
-            std::fs::copy(role.path(), tokens.join(role.file_name())).expect("a token");
-        }
+        host.borrow_tokens(self);
         host
     }
 
-    /// Where its ledger is, if not in its folder.
-    pub fn store(&self) -> Option<&str> {
-        self.store.as_deref()
+    /// Takes the tokens of another host of the same ledger, which was the first there.
+    pub fn borrow_tokens(&self, first: &Host) {
+        let tokens = self.file("tokens");
+        std::fs::create_dir_all(&tokens).expect("a folder for its tokens");
+        for role in std::fs::read_dir(first.file("tokens")).expect("the first one's tokens").flatten() {
+            std::fs::copy(role.path(), tokens.join(role.file_name())).expect("a token");
+        }
     }
 
     /// A host whose data directory is this folder.

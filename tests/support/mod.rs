@@ -5,6 +5,7 @@
 //! Read [`host`] first, then [`stage`].
 
 pub mod backend;
+pub mod campaign;
 pub mod fleet;
 pub mod grants;
 pub mod guests;

@@ -120,11 +120,6 @@ impl Cluster {
         self.folder.join("data")
     }
 
-    /// Where its socket is.
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// Its socket.
     pub fn socket(&self) -> PathBuf {
         self.folder.join(".s.PGSQL.5432")
