@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::grant::RecoveryClass;
 use crate::id::{AttemptId, EffectFingerprint, InvalidId, Ordinal, SendNumber};
+use crate::mail::OutboundMail;
 use crate::time::Timestamp;
 
 /// Header names and values in order. Names are lower-case. A value stands for
@@ -48,6 +49,8 @@ pub struct OutboundRequest {
 pub enum Effect {
     /// Through `wasi:http/outgoing-handler`.
     Http(OutboundRequest),
+    /// Through `countersign:tool/email`.
+    Email(OutboundMail),
 }
 
 /// What a provider answered, whole.
@@ -94,6 +97,16 @@ pub enum Refusal {
     /// The action made all the effects its grant allows.
     #[error("the action made the {0} effects its grant allows")]
     TooMany(u32),
+    /// The grant does not name this recipient of a mail.
+    #[error("the grant does not allow mail to {0}")]
+    RecipientNotGranted(String),
+    /// The mail is none, or says in a header what cannot stand there.
+    #[error("it is not a valid mail: {0}")]
+    InvalidMail(String),
+    /// The mail server refused the sender or a recipient, so the mail itself was
+    /// not handed over.
+    #[error("the mail server said no before it was given the mail: {0}")]
+    Rejected(String),
 }
 
 /// What the gate lets the sandbox know. There is no variant that says "send it
@@ -161,6 +174,8 @@ text_enum! {
     EffectKind("an effect kind") {
         /// An HTTP request.
         Http = "http",
+        /// A mail.
+        Email = "email",
     }
 }
 

@@ -124,6 +124,22 @@ pub fn http_effect(
     }))
 }
 
+/// The fingerprint of a mail: over the JSON text that is shown and kept, which
+/// holds sender, recipients, bodies and attachments whole.
+pub fn email_effect(recorded: &[u8]) -> EffectFingerprint {
+    #[derive(Serialize)]
+    struct Fields {
+        tag: &'static str,
+        kind: &'static str,
+        mail: Digest,
+    }
+    EffectFingerprint(digest_of(&Fields {
+        tag: "countersign/effect/1",
+        kind: "email",
+        mail: Digest::of(recorded),
+    }))
+}
+
 /// The fingerprint of a call that is malformed: it goes nowhere, but its refusal
 /// is recorded, and a replay has to come to the same place.
 pub fn malformed_effect(

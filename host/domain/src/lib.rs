@@ -28,6 +28,7 @@ pub mod grant;
 pub mod id;
 pub mod key;
 pub mod lease;
+pub mod mail;
 pub mod plan;
 pub mod planted;
 pub mod retry;

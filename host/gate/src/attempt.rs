@@ -13,12 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use countersign_domain::action::Action;
-use countersign_domain::effect::{Answer, Effect, EffectRecord, OutboundRequest, Passage, Refusal};
+use countersign_domain::effect::{Answer, Effect, EffectRecord, Passage, Refusal};
 use countersign_domain::effect_log::{EffectLog, Next, Retry};
-use countersign_domain::grant::{Grant, HttpRoute};
+use countersign_domain::grant::Grant;
 use countersign_domain::id::{AttemptId, Ordinal};
 use countersign_domain::key::provider_key;
 use countersign_domain::lease::{SendFence, may_start_send};
+use countersign_domain::mail::MESSAGE_ID;
 use countersign_domain::plan::Plan;
 use countersign_domain::retry::{Transport, Verdict, judge};
 use countersign_domain::time::Timestamp;
@@ -30,8 +31,8 @@ use tokio::sync::Mutex;
 
 use crate::components::Effects;
 use crate::conclude::Stop;
-use crate::dispatch::{Dispatched, Outgoing};
-use crate::request::{self, Resolved, Route};
+use crate::dispatch::{Dispatched, Parcel};
+use crate::request::{self, Outlet, Resolved};
 use crate::signals::Point;
 use crate::{Inner, plan};
 
@@ -57,8 +58,8 @@ pub(crate) struct Progress {
     /// cannot end as if nothing were open, whatever became of the code that was
     /// sending.
     pub(crate) sending: Option<SendFence>,
-    /// Different writes come past so far, by the grant's route.
-    writes: Vec<(String, usize)>,
+    /// Different writes come past so far, by the grant's route; `None`: mail.
+    writes: Vec<(String, Option<usize>)>,
 }
 
 impl Attempt {
@@ -85,12 +86,12 @@ impl Attempt {
         }
     }
 
-    async fn pass(&self, request: OutboundRequest) -> Passage {
+    async fn pass(&self, effect: Effect) -> Passage {
         let mut progress = self.progress.lock().await;
         if progress.stop.is_some() {
             return Passage::Stopped;
         }
-        match self.step(&mut progress, &request).await {
+        match self.step(&mut progress, &effect).await {
             Ok(passage) => passage,
             Err(stop) => {
                 progress.stop = Some(stop);
@@ -99,8 +100,8 @@ impl Attempt {
         }
     }
 
-    async fn step(&self, progress: &mut Progress, request: &OutboundRequest) -> Result<Passage, Stop> {
-        let resolved = request::resolve(&self.grant, request);
+    async fn step(&self, progress: &mut Progress, effect: &Effect) -> Result<Passage, Stop> {
+        let resolved = request::resolve(&self.grant, effect);
         let now = self.gate.store.now().await.map_err(Stop::store)?;
         match progress.log.next(resolved.fingerprint, now) {
             Next::Replay(record) => {
@@ -110,18 +111,16 @@ impl Attempt {
             Next::Diverged { ordinal, recorded } => {
                 Err(Stop::Diverged { ordinal, recorded, asked: resolved.fingerprint })
             }
-            Next::Repeat(record) => self.repeat(progress, request, &resolved, *record).await,
+            Next::Repeat(record) => self.repeat(progress, effect, &resolved, *record).await,
             Next::Fresh(ordinal) if ordinal.0 > self.grant.limits().effects => {
                 Err(Stop::TooManyEffects(self.grant.limits().effects))
             }
-            Next::Fresh(ordinal) => match &resolved.route {
-                Err(refusal) => {
-                    self.settle(progress, &resolved, ordinal, Settled::Refused(refusal.clone())).await
+            Next::Fresh(ordinal) => match self.gate.dispatcher.open(&resolved.outlet) {
+                Err(refusal) => self.settle(progress, &resolved, ordinal, Settled::Refused(refusal)).await,
+                Ok(outlet) if !resolved.is_write() => {
+                    self.read(progress, effect, &resolved, outlet, ordinal).await
                 }
-                Ok(route) if !resolved.is_write() => {
-                    self.read(progress, request, &resolved, route, ordinal).await
-                }
-                Ok(route) => self.write(progress, request, &resolved, route, ordinal).await,
+                Ok(outlet) => self.write(progress, effect, &resolved, outlet, ordinal).await,
             },
         }
     }
@@ -129,15 +128,15 @@ impl Attempt {
     async fn read(
         &self,
         progress: &mut Progress,
-        request: &OutboundRequest,
+        effect: &Effect,
         resolved: &Resolved,
-        route: &Route,
+        outlet: &Outlet,
         ordinal: Ordinal,
     ) -> Result<Passage, Stop> {
         if self.halted.load(Ordering::Acquire) {
             return Err(Stop::Halted);
         }
-        let outgoing = self.outgoing(route, request, None);
+        let outgoing = self.parcel(outlet, effect, None, None);
         let outcome = plan::read(&self.gate, outgoing, resolved)
             .await
             .map_err(|why| Stop::NotSent { why, retry_after: None })?;
@@ -172,12 +171,12 @@ impl Attempt {
     async fn write(
         &self,
         progress: &mut Progress,
-        request: &OutboundRequest,
+        effect: &Effect,
         resolved: &Resolved,
-        route: &Route,
+        outlet: &Outlet,
         ordinal: Ordinal,
     ) -> Result<Passage, Stop> {
-        let retry = progress.log.own_retry(resolved.fingerprint, route.terms.class);
+        let retry = progress.log.own_retry(resolved.fingerprint, outlet.terms().class);
         let (key, first_sent) = match retry {
             Retry::Refused(earlier) => {
                 let refusal =
@@ -186,9 +185,9 @@ impl Attempt {
             }
             Retry::SameKey { provider_key, first_sent } => (provider_key, Some(first_sent)),
             Retry::New => {
-                self.hold_to_plan(progress, resolved, route)?;
+                self.hold_to_plan(progress, resolved, outlet)?;
                 let n = progress.log.writes_so_far() + 1;
-                (provider_key(self.action.id, n, self.granted(route).key_format), None)
+                (provider_key(self.action.id, n, outlet.key_format(&self.grant)), None)
             }
         };
         if self.halted.load(Ordering::Acquire) {
@@ -201,7 +200,7 @@ impl Attempt {
             attempt: self.id,
             ordinal,
             kind: resolved.kind,
-            terms: route.terms.clone(),
+            terms: outlet.terms().clone(),
             fingerprint: resolved.fingerprint,
             request: resolved.recorded.clone(),
             provider_key: key.clone(),
@@ -209,11 +208,11 @@ impl Attempt {
             lease: self.gate.config.lease,
         };
         if countersign_domain::planted::on("send-before-claim") {
-            let _ =
-                self.gate.dispatcher.send(self.outgoing(route, request, Some(key)), || async { true }).await;
+            let parcel = self.parcel(outlet, effect, Some(key), None);
+            let _ = self.gate.dispatcher.post(parcel, || async { true }).await;
         }
         let step = self.gate.store.claim_write(claim).await.map_err(Stop::store)?;
-        self.send(progress, request, resolved, route, step).await
+        self.send(progress, effect, resolved, outlet, step).await
     }
 
     /// An effect that was claimed before and did not settle. It was held to the
@@ -221,11 +220,11 @@ impl Attempt {
     async fn repeat(
         &self,
         progress: &mut Progress,
-        request: &OutboundRequest,
+        effect: &Effect,
         resolved: &Resolved,
         record: EffectRecord,
     ) -> Result<Passage, Stop> {
-        let Ok(route) = &resolved.route else {
+        let Ok(outlet) = &resolved.outlet else {
             // The same request resolved to a route when it was claimed, under
             // the same grant: only a damaged row gets here.
             return Err(Stop::Diverged {
@@ -246,16 +245,16 @@ impl Attempt {
             lease: self.gate.config.lease,
         };
         let step = self.gate.store.repeat_write(repeat).await.map_err(Stop::store)?;
-        self.send(progress, request, resolved, route, step).await
+        self.send(progress, effect, resolved, outlet, step).await
     }
 
     /// Sends what is claimed, and records what came of it.
     async fn send(
         &self,
         progress: &mut Progress,
-        request: &OutboundRequest,
+        effect: &Effect,
         resolved: &Resolved,
-        route: &Route,
+        outlet: &Outlet,
         step: Step<WriteClaimed>,
     ) -> Result<Passage, Stop> {
         let claimed = match step {
@@ -267,8 +266,9 @@ impl Attempt {
             progress.sending = Some(fence);
         }
         self.gate.reached(Point::AfterWriteClaim, Some(fence.ordinal)).await;
-        let outgoing = self.outgoing(route, request, claimed.record.provider_key.clone());
-        let dispatched = self.gate.dispatcher.send(outgoing, || self.may_start(&claimed)).await;
+        let record = &claimed.record;
+        let parcel = self.parcel(outlet, effect, record.provider_key.clone(), record.last_sent);
+        let dispatched = self.gate.dispatcher.post(parcel, || self.may_start(&claimed)).await;
         self.gate.reached(Point::AfterAnswer, Some(fence.ordinal)).await;
         let (transport, retry_after) = match dispatched {
             Dispatched::Sent { transport, retry_after } => (transport, retry_after),
@@ -298,7 +298,7 @@ impl Attempt {
                     let at = self.gate.store.now().await.map_err(Stop::store)?;
                     return Ok(Passage::Answered { answer, at });
                 }
-                let reference = self.reference(route, &answer);
+                let reference = self.reference(outlet, &answer);
                 let record = self.record(&claimed, SendResult::Answered { answer, reference }).await?;
                 progress.sending = None;
                 self.gate.reached(Point::AfterRecord, Some(fence.ordinal)).await;
@@ -350,7 +350,7 @@ impl Attempt {
 
     /// The first write is the one that was shown; further ones are counted
     /// against what approvers were told may follow.
-    fn hold_to_plan(&self, progress: &Progress, resolved: &Resolved, route: &Route) -> Result<(), Stop> {
+    fn hold_to_plan(&self, progress: &Progress, resolved: &Resolved, outlet: &Outlet) -> Result<(), Stop> {
         let planned = self.plan.first_write.as_ref();
         if progress.writes.is_empty() && planned.is_some() {
             let planned = planned.map(|write| write.fingerprint);
@@ -366,8 +366,8 @@ impl Attempt {
         // Where no write was planned, the first one, too, is one that nobody saw.
         let shown = usize::from(planned.is_some());
         let on_this_route =
-            progress.writes.iter().skip(shown).filter(|(_, index)| *index == route.index).count();
-        let allowed = self.granted(route).unplanned;
+            progress.writes.iter().skip(shown).filter(|(_, index)| *index == outlet.index()).count();
+        let allowed = outlet.unplanned(&self.grant);
         if (on_this_route as u64) < u64::from(allowed) {
             return Ok(());
         }
@@ -376,27 +376,30 @@ impl Attempt {
 
     /// Counts a write that the run has come past, once per provider key.
     fn count(&self, progress: &mut Progress, record: &EffectRecord, resolved: &Resolved) {
-        let (Some(key), Ok(route)) = (&record.provider_key, &resolved.route) else { return };
+        let (Some(key), Ok(outlet)) = (&record.provider_key, &resolved.outlet) else { return };
         if record.write && !progress.writes.iter().any(|(known, _)| known == key) {
-            progress.writes.push((key.clone(), route.index));
+            progress.writes.push((key.clone(), outlet.index()));
         }
     }
 
-    fn outgoing(&self, route: &Route, request: &OutboundRequest, key: Option<String>) -> Outgoing {
-        Outgoing::new(&self.grant, route, request, key, self.action.tenant.clone(), self.action.tool.clone())
+    /// What is handed to the sender. `at`: when this send was claimed.
+    fn parcel(&self, outlet: &Outlet, effect: &Effect, key: Option<String>, at: Option<Timestamp>) -> Parcel {
+        let (tenant, tool) = (self.action.tenant.clone(), self.action.tool.clone());
+        Parcel::new(&self.grant, outlet, effect, key, at.unwrap_or(self.action.created), tenant, tool)
     }
 
-    fn granted(&self, route: &Route) -> &HttpRoute {
-        // The index came from this very grant.
-        &self.grant.http()[route.index]
-    }
-
-    /// The provider's name for what happened, where the grant says it stands.
-    fn reference(&self, route: &Route, answer: &Answer) -> Option<String> {
-        let pointer = self.granted(route).reference.as_ref()?;
-        let body: serde_json::Value = serde_json::from_slice(&answer.body).ok()?;
-        let found = pointer.resolve(&body)?;
-        let text = found.as_str().map_or_else(|| found.to_string(), str::to_owned);
+    /// The provider's name for what happened, where the grant says it stands; of
+    /// a mail, its `Message-ID`.
+    fn reference(&self, outlet: &Outlet, answer: &Answer) -> Option<String> {
+        let text = match outlet {
+            Outlet::Mail(_) => answer.header(MESSAGE_ID)?.to_owned(),
+            Outlet::Http(route) => {
+                let pointer = self.grant.http().get(route.index)?.reference.as_ref()?;
+                let body: serde_json::Value = serde_json::from_slice(&answer.body).ok()?;
+                let found = pointer.resolve(&body)?;
+                found.as_str().map_or_else(|| found.to_string(), str::to_owned)
+            }
+        };
         (text.len() <= 255 && !text.chars().any(char::is_control)).then_some(text)
     }
 }
@@ -420,9 +423,8 @@ pub(crate) struct Way(pub(crate) Arc<Attempt>);
 #[async_trait]
 impl Effects for Way {
     async fn submit(&self, effect: Effect) -> Passage {
-        let Effect::Http(request) = effect;
         let attempt = self.0.clone();
-        let passing = tokio::spawn(async move { attempt.pass(request).await });
+        let passing = tokio::spawn(async move { attempt.pass(effect).await });
         // A panic there leaves the write in flight; the attempt must not end as
         // if nothing were open, and it will not: see `conclude`.
         passing.await.unwrap_or(Passage::Stopped)

@@ -12,12 +12,13 @@ use countersign_domain::id::Ordinal;
 use countersign_domain::plan::{MayFollow, Plan, PlannedWrite};
 use countersign_domain::retry::Transport;
 use countersign_domain::run::{Call, Ended, ToolFailure};
+use countersign_domain::time::Timestamp;
 use countersign_store::steps::{NewSettled, Settled};
 use tokio::sync::Mutex;
 
 use crate::components::Effects;
-use crate::dispatch::{Dispatched, Outgoing};
-use crate::request::{self, Resolved, Route};
+use crate::dispatch::{Dispatched, Parcel};
+use crate::request::{self, Outlet, Resolved};
 use crate::{GateError, Inner};
 
 /// What planning found.
@@ -95,12 +96,16 @@ impl Inner {
 }
 
 fn may_follow(grant: &Grant) -> Vec<MayFollow> {
-    grant
+    let routes = grant
         .http()
         .iter()
         .filter(|route| route.unplanned > 0 && route.recovery != RecoveryClass::Read)
-        .map(|route| MayFollow { up_to: route.unplanned, to: describe(route) })
-        .collect()
+        .map(|route| MayFollow { up_to: route.unplanned, to: describe(route) });
+    let mails = grant.email().filter(|email| email.unplanned > 0).map(|email| {
+        let recipients: Vec<String> = email.recipients.iter().map(ToString::to_string).collect();
+        MayFollow { up_to: email.unplanned, to: format!("mail to {}", recipients.join(" or ")) }
+    });
+    routes.chain(mails).collect()
 }
 
 /// A route in words, for approvers.
@@ -119,19 +124,18 @@ fn describe(route: &HttpRoute) -> String {
 #[async_trait]
 impl Effects for Planner {
     async fn submit(&self, effect: Effect) -> Passage {
-        let Effect::Http(request) = effect;
         // Held across the send: effects of one run go one after another.
         let mut found = self.found.lock().await;
         if found.write.is_some() || found.stopped_early || found.unreachable.is_some() {
             return Passage::Stopped;
         }
-        let resolved = request::resolve(&self.grant, &request);
+        let resolved = request::resolve(&self.grant, &effect);
         if found.effects.len() >= self.grant.limits().effects as usize {
             found.unreachable =
                 Some(format!("it asked for more than {} effects", self.grant.limits().effects));
             return Passage::Stopped;
         }
-        let outcome = match &resolved.route {
+        let outcome = match self.gate.dispatcher.open(&resolved.outlet) {
             Ok(_) if resolved.is_write() => {
                 found.write = Some(PlannedWrite {
                     fingerprint: resolved.fingerprint,
@@ -143,8 +147,8 @@ impl Effects for Planner {
                 found.stopped_early = true;
                 return Passage::Stopped;
             }
-            Err(refusal) => Settled::Refused(refusal.clone()),
-            Ok(route) => match self.read(route, &resolved, &request).await {
+            Err(refusal) => Settled::Refused(refusal),
+            Ok(outlet) => match self.read(outlet, &resolved, &effect).await {
                 Ok(outcome) => outcome,
                 Err(why) => {
                     found.unreachable = Some(why);
@@ -167,24 +171,20 @@ impl Effects for Planner {
 }
 
 impl Planner {
-    async fn read(
-        &self,
-        route: &Route,
-        resolved: &Resolved,
-        request: &countersign_domain::effect::OutboundRequest,
-    ) -> Result<Settled, String> {
-        let outgoing =
-            Outgoing::new(&self.grant, route, request, None, self.tenant.clone(), self.tool.clone());
-        read(&self.gate, outgoing, resolved).await
+    async fn read(&self, outlet: &Outlet, resolved: &Resolved, effect: &Effect) -> Result<Settled, String> {
+        // A read is dated by nobody.
+        let at = Timestamp::from_micros(0);
+        let (tenant, tool) = (self.tenant.clone(), self.tool.clone());
+        read(&self.gate, Parcel::new(&self.grant, outlet, effect, None, at, tenant, tool), resolved).await
     }
 }
 
 /// Makes a read, twice if need be: it changes nothing, so it may be repeated
 /// freely. Whatever is answered is the answer.
-pub(crate) async fn read(gate: &Inner, outgoing: Outgoing, resolved: &Resolved) -> Result<Settled, String> {
+pub(crate) async fn read(gate: &Inner, parcel: Parcel, resolved: &Resolved) -> Result<Settled, String> {
     let mut why = String::new();
     for _ in 0..READ_TRIES {
-        match gate.dispatcher.send(outgoing.clone(), || async { true }).await {
+        match gate.dispatcher.post(parcel.clone(), || async { true }).await {
             Dispatched::Refused(refusal) => return Ok(Settled::Refused(refusal)),
             Dispatched::Sent { transport: Transport::Answered(answer), .. } => {
                 return Ok(Settled::Answered(answer));
@@ -203,9 +203,9 @@ pub(crate) fn settled(grant: &Grant, resolved: &Resolved, ordinal: Ordinal, outc
         kind: resolved.kind,
         write: resolved.is_write(),
         terms: resolved
-            .route
+            .outlet
             .as_ref()
-            .map_or_else(|_| request::refused_terms(grant), |route| route.terms.clone()),
+            .map_or_else(|_| request::refused_terms(grant), |outlet| outlet.terms().clone()),
         fingerprint: resolved.fingerprint,
         request: resolved.recorded.clone(),
         outcome,

@@ -1,16 +1,18 @@
 //! From what a component asked for to what the grant makes of it: a pure
 //! function of request and grant, so that a replay comes to the same result.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use countersign_domain::effect::{EffectKind, OutboundRequest, RecordedRequest, Refusal, Terms};
+use countersign_domain::effect::{Effect, EffectKind, OutboundRequest, RecordedRequest, Refusal, Terms};
 use countersign_domain::egress::{Method, Target};
 use countersign_domain::fingerprint;
-use countersign_domain::grant::{Grant, HttpRoute, On5xx, RecoveryClass};
+use countersign_domain::grant::{Grant, HttpRoute, KeyFormat, On5xx, RecoveryClass};
 use countersign_domain::id::EffectFingerprint;
+use countersign_domain::mail::{self, Mail, OutboundMail, RecordedMail};
 use countersign_domain::retry::key_window;
 
-/// A request, resolved against a grant.
+/// What was asked for, resolved against a grant.
 #[derive(Debug, Clone)]
 pub struct Resolved {
     /// What it is compared by.
@@ -19,8 +21,26 @@ pub struct Resolved {
     pub recorded: RecordedRequest,
     /// Which import.
     pub kind: EffectKind,
-    /// Where it may go, or why not.
-    pub route: Result<Route, Refusal>,
+    /// Where it may leave, or why nowhere.
+    pub outlet: Result<Outlet, Refusal>,
+}
+
+/// The outlet that a grant opens to an effect.
+#[derive(Debug, Clone)]
+pub enum Outlet {
+    /// One of its routes.
+    Http(Route),
+    /// Its section for mail.
+    Mail(MailRoute),
+}
+
+/// A mail that may be sent, and on which terms.
+#[derive(Debug, Clone)]
+pub struct MailRoute {
+    /// Checked.
+    pub mail: Arc<Mail>,
+    /// Fixed in the effect's row.
+    pub terms: Terms,
 }
 
 /// Where a request may go, and on which terms.
@@ -36,19 +56,72 @@ pub struct Route {
     pub terms: Terms,
 }
 
+impl Outlet {
+    /// The terms of a claim.
+    pub fn terms(&self) -> &Terms {
+        match self {
+            Outlet::Http(route) => &route.terms,
+            Outlet::Mail(route) => &route.terms,
+        }
+    }
+
+    /// Position of the route in the grant; `None`: the section for mail.
+    pub fn index(&self) -> Option<usize> {
+        match self {
+            Outlet::Http(route) => Some(route.index),
+            Outlet::Mail(_) => None,
+        }
+    }
+
+    /// Writes beyond the planned one that may leave here.
+    pub(crate) fn unplanned(&self, grant: &Grant) -> u32 {
+        match self {
+            Outlet::Http(route) => grant.http().get(route.index).map_or(0, |route| route.unplanned),
+            Outlet::Mail(_) => grant.email().map_or(0, |email| email.unplanned),
+        }
+    }
+
+    /// The shape of the key that a write gets here.
+    pub(crate) fn key_format(&self, grant: &Grant) -> KeyFormat {
+        match self {
+            Outlet::Http(route) => grant.http().get(route.index).map_or(KeyFormat::Plain, |r| r.key_format),
+            Outlet::Mail(_) => KeyFormat::Plain,
+        }
+    }
+}
+
 impl Resolved {
     /// May change something outside. What was refused and is no plain look
     /// counts as a write, too.
     pub fn is_write(&self) -> bool {
-        match &self.route {
-            Ok(route) => route.terms.class != RecoveryClass::Read,
+        match &self.outlet {
+            Ok(outlet) => outlet.terms().class != RecoveryClass::Read,
             Err(_) => !self.recorded.method.parse::<Method>().is_ok_and(Method::is_safe),
         }
     }
 }
 
-/// Resolves a request against a grant.
-pub fn resolve(grant: &Grant, request: &OutboundRequest) -> Resolved {
+/// Resolves an effect against a grant.
+pub fn resolve(grant: &Grant, effect: &Effect) -> Resolved {
+    match effect {
+        Effect::Http(request) => http(grant, request),
+        Effect::Email(mail) => email(grant, mail),
+    }
+}
+
+fn email(grant: &Grant, asked: &OutboundMail) -> Resolved {
+    let recorded = RecordedMail::of(asked, grant.email()).to_request();
+    let fingerprint = fingerprint::email_effect(&recorded.body);
+    let outlet = match grant.email() {
+        None => Err(Refusal::NotGranted("the grant has no section [email]".to_owned())),
+        Some(granted) => mail::check(asked, granted).map(|mail| {
+            Outlet::Mail(MailRoute { mail: Arc::new(mail), terms: mail_terms(grant, granted.recovery) })
+        }),
+    };
+    Resolved { fingerprint, recorded, kind: EffectKind::Email, outlet }
+}
+
+fn http(grant: &Grant, request: &OutboundRequest) -> Resolved {
     let scheme = request.scheme.as_deref().unwrap_or("https").to_ascii_lowercase();
     let authority = request.authority.as_deref().unwrap_or_default();
     let path = request.path_with_query.as_deref().unwrap_or("/");
@@ -69,8 +142,8 @@ pub fn resolve(grant: &Grant, request: &OutboundRequest) -> Resolved {
         (Err(refusal), _) | (_, Err(refusal)) => {
             let fingerprint =
                 fingerprint::malformed_effect(&request.method, &scheme, authority, path, &request.body);
-            let route = Err(Refusal::NotGranted(refusal.to_string()));
-            return Resolved { fingerprint, recorded, kind: EffectKind::Http, route };
+            let outlet = Err(Refusal::NotGranted(refusal.to_string()));
+            return Resolved { fingerprint, recorded, kind: EffectKind::Http, outlet };
         }
     };
     let found = grant.route(method, &target);
@@ -79,14 +152,14 @@ pub fn resolve(grant: &Grant, request: &OutboundRequest) -> Resolved {
         Err(_) => Vec::new(),
     };
     let fingerprint = fingerprint::http_effect(method.as_str(), &target, &significant, &request.body);
-    let route = match found {
+    let outlet = match found {
         Err(refusal) => Err(Refusal::NotGranted(refusal.to_string())),
         Ok((_, route)) if request.body.len() as u64 > route.request_body => {
             Err(Refusal::BodyTooLarge(route.request_body))
         }
-        Ok((index, route)) => Ok(Route { index, target, method, terms: terms(grant, route) }),
+        Ok((index, route)) => Ok(Outlet::Http(Route { index, target, method, terms: terms(grant, route) })),
     };
-    Resolved { fingerprint, recorded, kind: EffectKind::Http, route }
+    Resolved { fingerprint, recorded, kind: EffectKind::Http, outlet }
 }
 
 /// The headers that the route names, as the component set them, by name.
@@ -117,13 +190,24 @@ pub fn terms(grant: &Grant, route: &HttpRoute) -> Terms {
 
 /// Terms for what no route matched: nothing will be sent under them.
 pub fn refused_terms(grant: &Grant) -> Terms {
+    unkeyed_terms(grant, RecoveryClass::Manual, On5xx::Unknown)
+}
+
+/// The terms of a mail. An answer of the server, whichever it is, is about the
+/// whole mail and final (RFC 5321 §4.2.5); where there is none, nobody knows.
+fn mail_terms(grant: &Grant, class: RecoveryClass) -> Terms {
+    unkeyed_terms(grant, class, On5xx::Answer)
+}
+
+fn unkeyed_terms(grant: &Grant, class: RecoveryClass, on_5xx: On5xx) -> Terms {
+    let send = grant.limits().send;
     Terms {
-        class: RecoveryClass::Manual,
+        class,
         key_window: Duration::ZERO,
         in_flight_status: 409,
         replay_header: None,
-        on_5xx: On5xx::Unknown,
-        send: grant.limits().send,
-        settle: grant.limits().send * 2,
+        on_5xx,
+        send,
+        settle: send * 2,
     }
 }

@@ -9,11 +9,15 @@ pub(crate) mod tool {
             package countersign:face;
             world face {
                 import countersign:tool/context@0.1.0;
+                import countersign:tool/email@0.1.0;
                 export countersign:tool/tool@0.1.0;
             }
         ",
         world: "countersign:face/face",
-        imports: { default: trappable },
+        imports: {
+            "countersign:tool/email.send": async | trappable,
+            default: trappable,
+        },
         exports: { default: async },
         require_store_data_send: true,
     });

@@ -168,6 +168,10 @@ pub(crate) fn response(answer: Answer) -> Answered {
 pub(crate) fn refusal(refusal: &Refusal) -> Error {
     match refusal {
         Refusal::NotGranted(_) | Refusal::MayHaveHappened(_) => Error::HttpRequestDenied,
+        // About mails; no HTTP request gets one.
+        Refusal::RecipientNotGranted(_) | Refusal::InvalidMail(_) | Refusal::Rejected(_) => {
+            Error::HttpRequestDenied
+        }
         Refusal::AddressProhibited(_) => Error::DestinationIpProhibited,
         Refusal::BodyTooLarge(limit) => Error::HttpRequestBodySize(Some(*limit)),
         Refusal::TooMany(_) => Error::ConnectionLimitReached,

@@ -8,7 +8,7 @@
 //!
 //! 1. `sandbox`: [`Sandbox`], what can be asked of the room.
 //! 2. `admit`, `linker`: which bytes are taken, and all that they can import.
-//! 3. `outbox`, `http`, `poll`: how a request becomes an effect, and when.
+//! 3. `outbox`, `http`, `poll`: how a request becomes an effect, and when; `email`.
 //! 4. `clocks`, `output`, `surroundings`: the rest of a component's world.
 //! 5. `engine`, `limits`, `state`, `run`: the limits, and one run.
 //! 6. `compile`, `cache`, `manifest`, `reconcile`.
@@ -22,6 +22,7 @@ mod clocks;
 mod compile;
 mod config;
 mod effect_gate;
+mod email;
 mod engine;
 mod error;
 mod http;

@@ -9,7 +9,7 @@ use wasmtime_wasi::sockets::WasiSockets;
 use wasmtime_wasi_http::p2::types::{HostFutureIncomingResponse, HostOutgoingRequest};
 use wasmtime_wasi_http::{RequestOptions, WasiHttp, WasiHttpView};
 
-use crate::bindings::tool::countersign::tool::context;
+use crate::bindings::tool::countersign::tool::{context, email};
 use crate::http;
 use crate::state::State;
 use crate::surroundings::NoNetwork;
@@ -49,7 +49,8 @@ const WASI: &[&str] = &[
 ];
 
 /// Our own interfaces that link.
-const OWN: &[&str] = &["countersign:tool/context@0.1.0", "countersign:tool/tool@0.1.0"];
+const OWN: &[&str] =
+    &["countersign:tool/context@0.1.0", "countersign:tool/email@0.1.0", "countersign:tool/tool@0.1.0"];
 
 /// Why an import does not link, or `None` if it does.
 pub(crate) fn why_not(import: &str) -> Option<String> {
@@ -64,12 +65,11 @@ pub(crate) fn why_not(import: &str) -> Option<String> {
         return Some(format!("tools run on WASI 0.2; this is version `{version}`"));
     }
     Some(match interface {
-        "countersign:tool/email" => "this version of the host has no mail; send it over HTTP".to_owned(),
         _ if interface.starts_with("countersign:tool/") => {
             "the host knows this package only in version 0.1.0, and not this interface".to_owned()
         }
         _ => "a tool cannot import this; what it can is WASI 0.2 (http, io, clocks, random, cli, filesystem, sockets) \
-              and countersign:tool/context"
+              and countersign:tool/{context, email}"
             .to_owned(),
     })
 }
@@ -95,6 +95,7 @@ pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
 
     // Ours: everything that a component can use.
     context::add_to_linker::<State, Own>(l, |s| s)?;
+    email::add_to_linker::<State, Own>(l, |s| s)?;
     io::poll::add_to_linker::<State, Own>(l, |s| s)?;
     clocks::wall_clock::add_to_linker::<State, Own>(l, |s| s)?;
     clocks::monotonic_clock::add_to_linker::<State, Own>(l, |s| s)?;
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn a17_an_import_links_only_by_its_full_name() {
-        for good in ["wasi:http/types@0.2.2", "wasi:io/poll@0.2.12", "countersign:tool/context@0.1.0"] {
+        for good in ["wasi:http/types@0.2.2", "wasi:io/poll@0.2.12", "countersign:tool/email@0.1.0"] {
             assert_eq!(why_not(good), None, "{good}");
         }
         for bad in [
@@ -163,7 +164,7 @@ mod tests {
             "wasi:keyvalue/store@0.2.0",
             "wasi_snapshot_preview1",
             "countersign:tool/context@0.2.0",
-            "countersign:tool/email@0.1.0",
+            "countersign:tool/email@0.2.0",
             "",
         ] {
             assert!(why_not(bad).is_some(), "{bad}");

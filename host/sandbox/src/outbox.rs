@@ -18,7 +18,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use countersign_domain::effect::{Effect, OutboundRequest, Passage};
+use countersign_domain::effect::{Answer, Effect, OutboundRequest, Passage, Refusal};
 use http_body_util::BodyExt;
 use tokio::task::JoinHandle;
 use wasmtime_wasi_http::{Error, WasiBody};
@@ -164,18 +164,26 @@ impl State {
     }
 
     async fn submit(&mut self, request: OutboundRequest) -> Result<http::Answered, Halt> {
-        let Some(gate) = self.gate.clone() else {
+        Ok(match self.pass(Effect::Http(request)).await? {
+            Some(Ok(answer)) => http::response(answer),
+            Some(Err(refusal)) => Err(http::refusal(&refusal)),
             // `describe` and `preview`: nothing is granted, and nobody is asked.
-            return Ok(Err(Error::HttpRequestDenied));
-        };
-        match self.in_flight.submit(gate, Effect::Http(request)).await {
+            None => Err(Error::HttpRequestDenied),
+        })
+    }
+
+    /// Lets the gate decide about one effect, and moves the clock to its record.
+    /// `None`: this run has no gate.
+    pub(crate) async fn pass(&mut self, effect: Effect) -> Result<Option<Result<Answer, Refusal>>, Halt> {
+        let Some(gate) = self.gate.clone() else { return Ok(None) };
+        match self.in_flight.submit(gate, effect).await {
             Some(Passage::Answered { answer, at }) => {
                 self.clock.reach(at);
-                Ok(http::response(answer))
+                Ok(Some(Ok(answer)))
             }
             Some(Passage::Refused { refusal, at }) => {
                 self.clock.reach(at);
-                Ok(Err(http::refusal(&refusal)))
+                Ok(Some(Err(refusal)))
             }
             Some(Passage::Stopped) => Err(Halt::Stopped),
             None => Err(Halt::GateFailed),

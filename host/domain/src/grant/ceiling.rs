@@ -96,6 +96,10 @@ impl Grant {
                 });
             }
         }
+        if let Some(email) = self.email() {
+            size("email.size", email.size, ceiling.request_body)?;
+            at_most("email.unplanned", email.unplanned, ceiling.unplanned, |n| n.to_string())?;
+        }
         Ok(())
     }
 }

@@ -60,7 +60,10 @@ pub(super) fn effective(
         })).collect::<Vec<_>>(),
         "email": email.map(|email| json!({
             "from": email.from.to_string(),
+            "reply_to": email.reply_to.as_ref().map(|address| address.to_string()),
             "recipients": texts(&mut email.recipients.iter().map(|pattern| pattern.to_string())),
+            "size": email.size,
+            "unplanned": email.unplanned,
             "recovery": email.recovery,
         })),
     })

@@ -107,8 +107,15 @@ impl fmt::Display for RecipientPattern {
 pub struct EmailGrant {
     /// Whose mail it is; the tool has no say in it.
     pub from: EmailAddress,
+    /// Where answers go, if not to `from`; the tool has no say in it either.
+    pub reply_to: Option<EmailAddress>,
     /// Who may be written to; every recipient has to match one.
     pub recipients: Vec<RecipientPattern>,
+    /// Bytes of one mail: bodies and attachments together, before encoding.
+    pub size: u64,
+    /// Mails beyond the planned write, contents not known to the approver, who
+    /// is told this number.
+    pub unplanned: u32,
     /// Always [`RecoveryClass::Manual`]: SMTP has neither keys nor lookup.
     pub recovery: RecoveryClass,
 }

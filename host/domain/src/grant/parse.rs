@@ -160,6 +160,11 @@ fn limits(section: Option<Section<'_>>) -> Result<Limits, GrantError> {
     Ok(limits)
 }
 
+/// One mail, unless the grant says otherwise, and the most that it can say. What
+/// a component hands over in one call is bounded anyway, at 4 MiB.
+const MAIL_BYTES: u64 = 1 << 20;
+const MAX_MAIL_BYTES: u64 = 3 << 20;
+
 fn email(section: &Section<'_>) -> Result<EmailGrant, GrantError> {
     let example = "for example from = \"billing@example.com\"";
     let from = section.required(section.parsed("from", example)?, "from", example)?.value;
@@ -183,5 +188,13 @@ fn email(section: &Section<'_>) -> Result<EmailGrant, GrantError> {
             "write \"manual\", or leave it out",
         ));
     }
-    Ok(EmailGrant { from, recipients, recovery: RecoveryClass::Manual })
+    let example = "for example reply_to = \"support@example.com\"";
+    Ok(EmailGrant {
+        from,
+        reply_to: section.parsed("reply_to", example)?.map(|found| found.value),
+        recipients,
+        size: section.size("size", 1..=MAX_MAIL_BYTES)?.map_or(MAIL_BYTES, |found| found.value),
+        unplanned: section.integer("unplanned", 0..=10_000)?.map_or(0, |found| found.value),
+        recovery: RecoveryClass::Manual,
+    })
 }

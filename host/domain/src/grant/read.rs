@@ -41,7 +41,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
             "headers",
         ],
     ),
-    ("[email]", &["from", "recipients", "recovery"]),
+    ("[email]", &["from", "reply_to", "recipients", "size", "unplanned", "recovery"]),
 ];
 
 /// The text being read, for places.

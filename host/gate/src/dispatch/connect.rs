@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use countersign_domain::effect::Refusal;
-use countersign_domain::egress::{Scheme, Target, address};
+use countersign_domain::egress::{HostName, Scheme, Target, address};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -89,7 +89,7 @@ pub(super) async fn connect(
     connector: &TlsConnector,
     deadline: Instant,
 ) -> Result<Fresh, NoConnection> {
-    let addresses = addresses(target, resolver, deadline).await?;
+    let addresses = addresses(target.host(), resolver, deadline).await?;
     for ip in &addresses {
         if let Some(refusal) = judge(target, *ip, allow_private) {
             return Err(NoConnection::Refused(refusal));
@@ -117,15 +117,16 @@ pub(super) async fn connect(
     Ok(Fresh { wire, meter, probe })
 }
 
-async fn addresses(
-    target: &Target,
+/// All addresses of a host, from one question.
+pub(super) async fn addresses(
+    host: &HostName,
     resolver: &dyn Resolver,
     deadline: Instant,
 ) -> Result<Vec<IpAddr>, NotSent> {
-    if let Some(ip) = target.host().ip() {
+    if let Some(ip) = host.ip() {
         return Ok(vec![ip]);
     }
-    let resolved = match timeout_at(deadline, resolver.resolve(target.host().as_str())).await {
+    let resolved = match timeout_at(deadline, resolver.resolve(host.as_str())).await {
         Ok(resolved) => resolved.map_err(|_| NotSent::NotResolved)?,
         Err(_) => return Err(NotSent::ResolverTimeout),
     };
@@ -150,7 +151,11 @@ fn judge(target: &Target, ip: IpAddr, allow_private: bool) -> Option<Refusal> {
 
 /// Tries each address in turn; the time that is left is shared out evenly, so
 /// that one dead address does not use up the others' chance.
-async fn connect_tcp(addresses: &[IpAddr], port: u16, deadline: Instant) -> Result<TcpStream, NotSent> {
+pub(super) async fn connect_tcp(
+    addresses: &[IpAddr],
+    port: u16,
+    deadline: Instant,
+) -> Result<TcpStream, NotSent> {
     let mut last = NotSent::Unreachable;
     let tried = u32::try_from(addresses.len()).map_or(MAX_TRIED, |count| count.min(MAX_TRIED));
     for (left, ip) in (1..=tried).rev().zip(addresses) {
@@ -169,7 +174,7 @@ async fn connect_tcp(addresses: &[IpAddr], port: u16, deadline: Instant) -> Resu
     Err(last)
 }
 
-fn handshake_error(error: &io::Error) -> NotSent {
+pub(super) fn handshake_error(error: &io::Error) -> NotSent {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::InvalidCertificate(_)) => NotSent::Certificate,
         _ => NotSent::Handshake,

@@ -9,13 +9,15 @@
 //! set, checked), `secrets` (are they all there), `connect` (resolve, judge,
 //! connect, TLS), the caller's last look at its lease, `exchange` (write,
 //! read) over a `wire` that counts, `answer` (limits, redaction). `pool`
-//! says when a connection serves twice.
+//! says when a connection serves twice. A mail goes its own way, through `email`,
+//! over connections made and judged by the same rules.
 //!
 //! May not: read a proxy or a trust setting from the environment; show a secret
 //! in a text it returns.
 
 mod answer;
 mod connect;
+mod email;
 mod exchange;
 mod headers;
 mod pace;
@@ -33,21 +35,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use countersign_domain::effect::{Headers, OutboundRequest, Refusal};
+use countersign_domain::effect::{Effect, Headers, OutboundRequest, Refusal};
 use countersign_domain::egress::Scheme;
 use countersign_domain::grant::{Grant, HttpRoute, RecoveryClass};
 use countersign_domain::id::{TenantId, ToolName};
 use countersign_domain::retry::Transport;
+use countersign_domain::time::Timestamp;
 use http::HeaderValue;
 use rustls::pki_types::CertificateDer;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
 pub use connect::{Resolver, SystemResolver};
+pub use email::{OutgoingMail, SmtpConfig, SmtpLogin, SmtpSecurity};
 pub use pace::SlowestPace;
 pub use secrets::{SecretStore, Secrets};
 pub use tls::DispatcherError;
 
+use crate::request::Outlet;
 use connect::NoConnection;
 use exchange::{Link, Outcome};
 use pace::Pace;
@@ -75,6 +80,8 @@ pub struct DispatcherConfig {
     /// `provider-idempotent` routes, within one tool of one tenant, within a
     /// second, if the server has neither closed nor said anything since.
     pub reuse: bool,
+    /// The server that mails go through; `None`: this host sends no mail.
+    pub smtp: Option<SmtpConfig>,
 }
 
 impl Default for DispatcherConfig {
@@ -84,6 +91,7 @@ impl Default for DispatcherConfig {
             slowest: SlowestPace::default(),
             extra_roots: Vec::new(),
             reuse: true,
+            smtp: None,
         }
     }
 }
@@ -107,6 +115,15 @@ pub struct Outgoing {
     pub tool: ToolName,
     /// The component's wish for the answer's first byte; it can only shorten.
     pub first_byte_timeout: Option<Duration>,
+}
+
+/// Whatever can be sent.
+#[derive(Debug, Clone)]
+pub enum Parcel {
+    /// A request.
+    Http(Outgoing),
+    /// A mail.
+    Mail(OutgoingMail),
 }
 
 /// What became of a request.
@@ -134,9 +151,37 @@ struct Inner {
     resolver: Arc<dyn Resolver>,
     secrets: Arc<dyn SecretStore>,
     connector: TlsConnector,
+    mailer: Option<email::Mailer>,
     redactors: Redactors,
     pool: pool::Pool,
     user_agent: HeaderValue,
+}
+
+impl Parcel {
+    /// An effect by the outlet that its grant opens to it. `at`: when this send was
+    /// claimed; it is the date of a mail.
+    pub(crate) fn new(
+        grant: &Arc<Grant>,
+        outlet: &Outlet,
+        effect: &Effect,
+        provider_key: Option<String>,
+        at: Timestamp,
+        tenant: TenantId,
+        tool: ToolName,
+    ) -> Parcel {
+        match (outlet, effect) {
+            (Outlet::Http(route), Effect::Http(request)) => {
+                Parcel::Http(Outgoing::new(grant, route, request, provider_key, tenant, tool))
+            }
+            (Outlet::Mail(route), _) => Parcel::Mail(OutgoingMail {
+                mail: route.mail.clone(),
+                provider_key: provider_key.unwrap_or_default(),
+                date: at,
+                send: route.terms.send,
+            }),
+            (Outlet::Http(_), Effect::Email(_)) => unreachable!("a mail resolves to no route"),
+        }
+    }
 }
 
 impl Outgoing {
@@ -173,16 +218,43 @@ impl Dispatcher {
         secrets: Arc<dyn SecretStore>,
     ) -> Result<Dispatcher, DispatcherError> {
         let connector = tls::connector(&config.extra_roots)?;
+        let mailer = config.smtp.clone().map(email::Mailer::new).transpose()?;
         let inner = Inner {
             config,
             resolver,
             secrets,
             connector,
+            mailer,
             redactors: Redactors::default(),
             pool: pool::Pool::default(),
             user_agent: HeaderValue::from_static(concat!("countersign/", env!("CARGO_PKG_VERSION"))),
         };
         Ok(Dispatcher { inner: Arc::new(inner) })
+    }
+
+    /// Whether this host has what the outlet needs. Asked before anything is
+    /// claimed; whoever is refused here is refused for as long as the host runs.
+    pub(crate) fn open<'w>(&self, outlet: &'w Result<Outlet, Refusal>) -> Result<&'w Outlet, Refusal> {
+        match outlet {
+            Ok(Outlet::Mail(_)) if self.inner.mailer.is_none() => Err(email::no_server()),
+            Ok(outlet) => Ok(outlet),
+            Err(refusal) => Err(refusal.clone()),
+        }
+    }
+
+    /// Sends whatever it is, once; see [`Dispatcher::send`].
+    pub async fn post<F, Fut>(&self, parcel: Parcel, before_first_byte: F) -> Dispatched
+    where
+        F: FnOnce() -> Fut,
+        Fut: Future<Output = bool>,
+    {
+        match parcel {
+            Parcel::Http(outgoing) => self.send(outgoing, before_first_byte).await,
+            Parcel::Mail(mail) => match &self.inner.mailer {
+                Some(mailer) => mailer.send(&self.inner, mail, before_first_byte).await,
+                None => Dispatched::Refused(email::no_server()),
+            },
+        }
     }
 
     /// Sends a request, once.
