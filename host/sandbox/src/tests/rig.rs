@@ -17,20 +17,20 @@ use tokio::sync::{OnceCell, Semaphore};
 use crate::{EffectGate, Sandbox, SandboxConfig};
 
 /// 2026-09-21T13:20:00Z.
-pub(crate) const STARTED: Timestamp = Timestamp::from_micros(1_790_000_400_000_000);
+pub(super) const STARTED: Timestamp = Timestamp::from_micros(1_790_000_400_000_000);
 
 /// The example component of that name.
-pub(crate) fn component(name: &str) -> Arc<[u8]> {
+pub(super) fn component(name: &str) -> Arc<[u8]> {
     let path = format!("{}/../../guest-examples/prebuilt/{name}.wasm", env!("CARGO_MANIFEST_DIR"));
     std::fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}")).into()
 }
 
-pub(crate) fn digest(bytes: &[u8]) -> ComponentDigest {
+pub(super) fn digest(bytes: &[u8]) -> ComponentDigest {
     ComponentDigest(Digest::of(bytes))
 }
 
 /// The sandbox that the tests share, with these components loaded.
-pub(crate) async fn sandbox() -> Sandbox {
+pub(super) async fn sandbox() -> Sandbox {
     static SHARED: OnceCell<Sandbox> = OnceCell::const_new();
     SHARED
         .get_or_init(|| async {
@@ -45,7 +45,7 @@ pub(crate) async fn sandbox() -> Sandbox {
         .clone()
 }
 
-pub(crate) const LIMITS: RunLimits = RunLimits {
+pub(super) const LIMITS: RunLimits = RunLimits {
     memory: 64 << 20,
     cpu: Duration::from_secs(5),
     wall: Duration::from_secs(60),
@@ -55,7 +55,7 @@ pub(crate) const LIMITS: RunLimits = RunLimits {
 };
 
 /// A call of an example component.
-pub(crate) fn call(name: &str, arguments: Value) -> Call {
+pub(super) fn call(name: &str, arguments: Value) -> Call {
     Call {
         component: digest(&component(name)),
         arguments: CanonicalJson::of(&arguments).unwrap(),
@@ -74,21 +74,21 @@ pub(crate) fn call(name: &str, arguments: Value) -> Call {
 }
 
 /// A call of the probe.
-pub(crate) fn probe(arguments: Value) -> Call {
+pub(super) fn probe(arguments: Value) -> Call {
     call("probe", arguments)
 }
 
 /// Arguments of a mode that calls somebody.
-pub(crate) fn mode(mode: &str) -> Value {
+pub(super) fn mode(mode: &str) -> Value {
     json!({ "mode": mode, "url": "https://api.example/v1/things", "body": "hello" })
 }
 
-pub(crate) async fn invoke(call: Call, gate: &Arc<Gate>) -> RunReport {
+pub(super) async fn invoke(call: Call, gate: &Arc<Gate>) -> RunReport {
     sandbox().await.invoke(call, gate.clone()).await
 }
 
 /// The result that a run returned.
-pub(crate) fn returned(report: &RunReport) -> Value {
+pub(super) fn returned(report: &RunReport) -> Value {
     match &report.ended {
         Ended::Returned(json) => json.value(),
         other => panic!("it did not return: {other:?}; {:?}", report.log),
@@ -96,7 +96,7 @@ pub(crate) fn returned(report: &RunReport) -> Value {
 }
 
 /// The limit that a run met.
-pub(crate) fn limit(report: &RunReport) -> &'static str {
+pub(super) fn limit(report: &RunReport) -> &'static str {
     match &report.ended {
         Ended::Trapped { limit: Some(limit), .. } => limit,
         other => panic!("it met no limit: {other:?}"),
@@ -106,16 +106,16 @@ pub(crate) fn limit(report: &RunReport) -> &'static str {
 type Decide = dyn Fn(usize, &OutboundRequest) -> Passage + Send + Sync;
 
 /// Writes down, perhaps waits, answers.
-pub(crate) struct Gate {
+pub(super) struct Gate {
     decide: Box<Decide>,
-    pub(crate) seen: Mutex<Vec<OutboundRequest>>,
-    pub(crate) recorded: AtomicUsize,
+    pub(super) seen: Mutex<Vec<OutboundRequest>>,
+    pub(super) recorded: AtomicUsize,
     running: AtomicUsize,
-    pub(crate) most_at_once: AtomicUsize,
+    pub(super) most_at_once: AtomicUsize,
     /// One permit per answer, where a test wants to hold them back.
-    pub(crate) permits: Option<Semaphore>,
+    pub(super) permits: Option<Semaphore>,
     /// Tells the test that a request has arrived.
-    pub(crate) arrived: Semaphore,
+    pub(super) arrived: Semaphore,
 }
 
 impl Gate {
@@ -132,42 +132,42 @@ impl Gate {
     }
 
     /// Decides by the number of the request, from 0.
-    pub(crate) fn new(
+    pub(super) fn new(
         decide: impl Fn(usize, &OutboundRequest) -> Passage + Send + Sync + 'static,
     ) -> Arc<Gate> {
         Gate::build(None, Box::new(decide))
     }
 
     /// Answers everything with 200 and a small body.
-    pub(crate) fn yes() -> Arc<Gate> {
+    pub(super) fn yes() -> Arc<Gate> {
         Gate::new(|n, _| answered(n, 200, "ok"))
     }
 
     /// As `yes`, but each answer waits for a permit.
-    pub(crate) fn held() -> Arc<Gate> {
+    pub(super) fn held() -> Arc<Gate> {
         Gate::build(Some(Semaphore::new(0)), Box::new(|n, _| answered(n, 200, "ok")))
     }
 
-    pub(crate) fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.seen.lock().unwrap().len()
     }
 
-    pub(crate) fn recorded(&self) -> usize {
+    pub(super) fn recorded(&self) -> usize {
         self.recorded.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn request(&self, n: usize) -> OutboundRequest {
+    pub(super) fn request(&self, n: usize) -> OutboundRequest {
         self.seen.lock().unwrap()[n].clone()
     }
 }
 
 /// The answer to request `n`, recorded `n + 1` seconds after the start.
-pub(crate) fn answered(n: usize, status: u16, body: &str) -> Passage {
+pub(super) fn answered(n: usize, status: u16, body: &str) -> Passage {
     let headers = vec![("content-type".to_owned(), "text/plain".to_owned())];
     Passage::Answered { answer: Answer { status, headers, body: body.into() }, at: at(n) }
 }
 
-pub(crate) fn at(n: usize) -> Timestamp {
+pub(super) fn at(n: usize) -> Timestamp {
     STARTED.plus(Duration::from_secs(n as u64 + 1))
 }
 
