@@ -7,10 +7,14 @@
 //! |---|---|
 //! | `database` | the database loses replies, dies, stands still |
 //! | `fleet` | nothing: four hosts, one ledger, everybody at once |
+//! | `kills` | hosts are killed, or stand still, at random |
 //! | `pauses` | a host stands still at each point while another takes over |
+//! | `upstream` | the provider's side breaks |
 
 mod database;
 mod fleet;
+mod kills;
 // Points at which a host can be stopped are in debug builds only.
 #[cfg(debug_assertions)]
 mod pauses;
+mod upstream;

@@ -11,6 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use countersign_domain::time::Timestamp;
 use serde_json::{Value, json};
 
 use super::at_once;
@@ -175,6 +176,9 @@ impl Load<'_> {
         while Instant::now() < until {
             let asked = (|| {
                 let told = propose(host, tool, &item.key, &arguments)?;
+                if !matches!(told.status(), 200 | 201) {
+                    return Ok(Ok(told));
+                }
                 let id = told.id();
                 // What was acknowledged is still there.
                 if item.id.get_or_insert_with(|| id.clone()) != &id || (item.approved && told.status() == 201)
@@ -232,12 +236,19 @@ impl Load<'_> {
                 wrong(format!("it failed: {}", action.json));
             }
         }
+        let expires = moment(&action.json["approval"]["expires_at"]);
         let mut sends = BTreeMap::new();
         for effect in self.stage.ledger(id) {
             let Some(key) = effect["provider_key"].as_str() else { continue };
             let made = seen.effects.get(key).copied().unwrap_or_default();
+            let first = moment(&effect["first_sent_at"]);
+            if sends.is_empty() && first.zip(expires).is_some_and(|(first, expires)| first >= expires) {
+                wrong(format!("{key} was first sent when its approval was over"));
+            }
             sends.insert(key.to_owned(), effect["send"].as_u64().unwrap_or_default());
-            if effect["status"] == "succeeded" && made != 1 {
+            // Any definite answer stands as one; a refusal by the provider is no effect.
+            let done = effect["answer"]["status"].as_u64().is_some_and(|status| status < 300);
+            if effect["status"] == "succeeded" && done && made != 1 {
                 wrong(format!("the ledger says that {key} was made, the provider {made} times"));
             }
             if effect["status"] == "in_flight" && outcome != "executing" {
@@ -279,6 +290,11 @@ impl Load<'_> {
             }
         }
     }
+}
+
+/// A moment that the host named.
+fn moment(value: &Value) -> Option<Timestamp> {
+    serde_json::from_value(value.clone()).ok()
 }
 
 fn pause() {

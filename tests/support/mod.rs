@@ -6,6 +6,7 @@
 
 pub mod backend;
 pub mod campaign;
+pub mod cutter;
 pub mod fleet;
 pub mod grants;
 pub mod guests;
