@@ -58,7 +58,7 @@ fn a02_and_a17_a_forbidden_import_or_feature_is_named() {
         "wasi:keyvalue/store@0.2.0",
         "wasi:http/outgoing-handler@0.3.0",
         "wasi:http/types@0.2.0-rc-2023-11-10",
-        "countersign:tool/email@0.1.0",
+        "countersign:tool/email@0.2.0",
         "countersign:tool/secrets@0.1.0",
     ] {
         let said = component(&stage, &import(name)).refused(422, "component_refused");

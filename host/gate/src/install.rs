@@ -28,6 +28,11 @@ pub struct GrantChange {
 }
 
 impl Gate {
+    /// Whether this host has a server to send mail through.
+    pub fn sends_mail(&self) -> bool {
+        self.inner.dispatcher.sends_mail()
+    }
+
     /// Looks at a component without installing it.
     ///
     /// # Errors

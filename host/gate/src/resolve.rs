@@ -4,9 +4,10 @@
 
 use countersign_domain::action::{ActionError, Fact, State, next};
 use countersign_domain::code;
-use countersign_domain::effect::{Answer, EffectStatus, Evidence};
+use countersign_domain::effect::{Answer, EffectKind, EffectStatus, Evidence};
 use countersign_domain::id::{ActionId, Ordinal, Principal, SendNumber, TenantId};
 use countersign_domain::lease::SendFence;
+use countersign_domain::mail::accepted_by_word;
 use countersign_store::steps::{Move, Resolve, Step};
 
 use crate::conclude::what_stands;
@@ -18,6 +19,9 @@ use crate::{Gate, GateError};
 pub enum Word {
     /// It happened, and this is the answer that the component is to see.
     Happened(Answer),
+    /// It happened, and what the component is to see follows from the effect
+    /// itself. So it is with mail: the server would have said that it took it.
+    Sent,
     /// It did not happen, and may be made.
     DidNotHappen,
     /// Nobody will ever know. The action ends.
@@ -86,7 +90,7 @@ impl Gate {
         let now = inner.store.now().await?;
         let (by_name, ordinal) = (by.to_string(), effect.ordinal);
         let (fact, outcome) = match &resolution.word {
-            Word::Happened(_) => {
+            Word::Happened(_) | Word::Sent => {
                 (Fact::FoundDone { ordinal, by: by_name.clone(), others_unknown }, "happened")
             }
             Word::DidNotHappen => {
@@ -112,7 +116,14 @@ impl Gate {
             ),
         });
         let answer = match resolution.word {
-            Word::Happened(answer) => Some(answer),
+            // Whatever somebody writes down, a mail's answer is about that mail.
+            Word::Happened(answer) if effect.kind != EffectKind::Email => Some(answer),
+            Word::Happened(_) | Word::Sent => Some(accepted_by_word(effect).ok_or_else(|| {
+                GateError::InvalidRequest(format!(
+                    "effect {ordinal} is no mail: \"happened\" needs the answer that the tool is to see, as status, \
+                     headers and body"
+                ))
+            })?),
             Word::DidNotHappen | Word::GiveUp => None,
         };
         let resolve = Resolve {

@@ -86,8 +86,11 @@ pub async fn open(config: &mut Config) -> anyhow::Result<Host> {
         ..SandboxConfig::default()
     })?;
     let secrets = Secrets::new(std::mem::take(&mut config.secrets));
-    let dispatcher =
-        Dispatcher::new(DispatcherConfig::default(), Arc::new(SystemResolver), Arc::new(secrets))?;
+    let dispatcher = Dispatcher::new(
+        DispatcherConfig { smtp: config.smtp.take(), ..DispatcherConfig::default() },
+        Arc::new(SystemResolver),
+        Arc::new(secrets),
+    )?;
     let gate = Gate::new(
         store.shared(),
         Arc::new(SandboxComponents(sandbox)),

@@ -50,7 +50,7 @@ pub use connect::{Resolver, SystemResolver};
 pub use email::{OutgoingMail, SmtpConfig, SmtpLogin, SmtpSecurity};
 pub use pace::SlowestPace;
 pub use secrets::{SecretStore, Secrets};
-pub use tls::DispatcherError;
+pub use tls::{Certificate, DispatcherError, certificates};
 
 use crate::request::Outlet;
 use connect::NoConnection;
@@ -230,6 +230,11 @@ impl Dispatcher {
             user_agent: HeaderValue::from_static(concat!("countersign/", env!("CARGO_PKG_VERSION"))),
         };
         Ok(Dispatcher { inner: Arc::new(inner) })
+    }
+
+    /// Whether there is a server to send mail through.
+    pub(crate) fn sends_mail(&self) -> bool {
+        self.inner.mailer.is_some()
     }
 
     /// Whether this host has what the outlet needs. Asked before anything is

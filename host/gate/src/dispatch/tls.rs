@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
@@ -28,6 +29,17 @@ pub enum DispatcherError {
     /// The TLS library does not start.
     #[error("TLS cannot be set up")]
     Tls(#[source] rustls::Error),
+}
+
+/// A certificate, DER.
+pub type Certificate = CertificateDer<'static>;
+
+/// The certificates in a file of PEM, whatever else is in it.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|error| error.to_string())
 }
 
 /// A connector for TLS 1.2 and 1.3. No ALPN: HTTP/1.1 is the one protocol a

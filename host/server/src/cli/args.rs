@@ -270,8 +270,8 @@ pub struct Resolve {
     /// Which of its effects, as `countersign effects` numbers them
     #[arg(long, value_name = "N")]
     pub ordinal: u32,
-    /// It happened; give the answer that the tool is to see
-    #[arg(long, requires = "answer_file")]
+    /// It happened; give the answer that the tool is to see, unless it is a mail
+    #[arg(long)]
     pub happened: bool,
     /// It did not happen, and may be sent again
     #[arg(long)]
@@ -379,6 +379,7 @@ mod tests {
             "approve id",
             "approve id --yes --note fine --json",
             "resolve id --ordinal 1 --happened --answer-file a.txt --evidence seen",
+            "resolve id --ordinal 1 --happened --evidence log",
             "resolve id --ordinal 1 --give-up --evidence none --send 2",
             "token create ci --role agent --role operator",
             "tool add x.wasm --grant g.toml --name refund",
@@ -403,7 +404,6 @@ mod tests {
             "decline id",
             "cancel id",
             "resolve id --ordinal 1 --evidence e",
-            "resolve id --ordinal 1 --happened --evidence e",
             "resolve id --ordinal 1 --happened --give-up --evidence e",
             "resolve id --ordinal 1 --did-not-happen --answer-file a --evidence e",
             "resolve id --ordinal 1 --did-not-happen",

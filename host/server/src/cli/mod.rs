@@ -18,6 +18,7 @@ mod exit;
 mod fake_host;
 mod fold;
 mod json;
+mod mail;
 mod paint;
 mod resolve;
 mod session;

@@ -9,6 +9,7 @@ use countersign_domain::time::Timestamp;
 
 use super::fold::{Folder, Row, aligned, measure, name, size};
 use super::json::Json;
+use super::mail;
 use super::paint::Paint;
 use super::text::{plain, quoted, warnings};
 use super::time::{moment, moment_from};
@@ -179,6 +180,9 @@ fn plan(action: &Json, view: &View, folder: &mut Folder) -> String {
 
 /// A request, its headers and its body.
 pub fn request(request: &Json, folder: &mut Folder) -> String {
+    if let Some(mail) = request.get("mail") {
+        return mail::page(mail, folder);
+    }
     let method = plain(request.text("method").unwrap_or("?"));
     let mut out = format!("  {method} {}\n", plain(request.text("url").unwrap_or("?")));
     out.push_str(&message(request, folder));

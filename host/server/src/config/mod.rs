@@ -3,6 +3,7 @@
 //! value comes from. A key that is not known is an error, and so is a secret
 //! that is not there: found at start, not at the first send.
 
+mod smtp;
 mod store;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use countersign_domain::grant::parse_duration;
 use countersign_domain::secret::{SecretError, SecretName, SecretValue};
+use countersign_gate::dispatch::SmtpConfig;
 use http::Uri;
 use serde::Deserialize;
 
@@ -78,6 +80,7 @@ struct File {
     data_dir: Option<PathBuf>,
     lease: Option<String>,
     postgres: Option<store::Postgres>,
+    smtp: Option<smtp::Smtp>,
     #[serde(default)]
     secrets: BTreeMap<String, Source>,
 }
@@ -107,6 +110,8 @@ pub struct Config {
     pub lease: Duration,
     /// What grants may name.
     pub secrets: Vec<(SecretName, SecretValue)>,
+    /// The server that mails go through; `None`: this host sends none.
+    pub smtp: Option<SmtpConfig>,
     /// What the operator should know, to be logged.
     pub warnings: Vec<String>,
 }
@@ -191,6 +196,7 @@ pub fn load(args: &ServeArgs, data_dir: Option<PathBuf>) -> Result<Config, Confi
     for (name, source) in file.secrets {
         secrets.push(secret(name, &source, beside, &mut warnings)?);
     }
+    let smtp = file.smtp.map(|smtp| smtp.read(beside, &mut warnings)).transpose()?;
     let listen = address(listen)?;
     if !listen.ip().is_loopback() {
         warnings.push(format!(
@@ -206,6 +212,7 @@ pub fn load(args: &ServeArgs, data_dir: Option<PathBuf>) -> Result<Config, Confi
         data_dir,
         lease: lease.map(lease_length).transpose()?.unwrap_or(Duration::from_secs(60)),
         secrets,
+        smtp,
         warnings,
     })
 }

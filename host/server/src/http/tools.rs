@@ -153,7 +153,7 @@ async fn shown(
     if versions.is_empty() {
         return Err(Problem::not_found(&format!("tool {name}")));
     }
-    Ok(super::json(status, &view::tool(&versions, Some(&call.app.secrets))))
+    Ok(super::json(status, &view::tool(&versions, Some((&call.app.secrets, call.app.gate.sends_mail())))))
 }
 
 /// `PUT /v1/tools/{name}/grant`; with `?dry_run=true` it only says what would

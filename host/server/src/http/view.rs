@@ -13,6 +13,7 @@ use countersign_domain::canonical::CanonicalJson;
 use countersign_domain::effect::{Answer, EffectRecord, EffectStatus, Evidence, RecordedRequest};
 use countersign_domain::event::{Event, EventBody};
 use countersign_domain::grant::Grant;
+use countersign_domain::mail::RecordedMail;
 use countersign_domain::plan::{MayFollow, Plan};
 use countersign_domain::secret::SecretName;
 use countersign_domain::time::Timestamp;
@@ -118,6 +119,9 @@ struct RequestView {
     method: String,
     url: String,
     headers: Vec<(String, String)>,
+    /// Of a mail: what it says. Its attachments' contents stand in the body.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mail: Option<Value>,
     #[serde(flatten)]
     body: BodyView,
 }
@@ -144,12 +148,22 @@ impl BodyView {
 impl RequestView {
     fn of(request: RecordedRequest) -> RequestView {
         RequestView {
+            mail: mail(&request),
             method: request.method,
             url: request.url,
             headers: request.headers,
             body: BodyView::of(&request.body),
         }
     }
+}
+
+/// What a mail says, and what each attachment is.
+fn mail(request: &RecordedRequest) -> Option<Value> {
+    let mut mail = serde_json::to_value(RecordedMail::read(request)?).ok()?;
+    for file in mail.get_mut("attachments")?.as_array_mut()? {
+        file.as_object_mut()?.remove("content");
+    }
+    Some(mail)
 }
 
 impl PlanView {
@@ -378,9 +392,10 @@ pub fn version(tool: &InstalledTool) -> Value {
     })
 }
 
-/// A tool with its versions, the current one's words first. With `secrets`, the
-/// ones that the host has, also its grant and what of it the host has not.
-pub fn tool(versions: &[InstalledTool], secrets: Option<&BTreeSet<SecretName>>) -> Value {
+/// A tool with its versions, the current one's words first. With `host`,
+/// the secrets that the host has and whether it sends mail, also its grant and
+/// what of it the host has not.
+pub fn tool(versions: &[InstalledTool], host: Option<(&BTreeSet<SecretName>, bool)>) -> Value {
     let Some(current) = versions.iter().find(|tool| tool.current).or(versions.first()) else {
         return Value::Null;
     };
@@ -401,8 +416,15 @@ pub fn tool(versions: &[InstalledTool], secrets: Option<&BTreeSet<SecretName>>) 
         "installed_at": current.installed,
         "versions": versions.iter().map(version).collect::<Vec<_>>(),
     });
-    if let (Some(secrets), Value::Object(members)) = (secrets, &mut view) {
+    if let (Some((secrets, sends_mail)), Value::Object(members)) = (host, &mut view) {
         let grant = current.grant_source.parse::<Grant>().ok();
+        if grant.as_ref().is_some_and(|grant| grant.email().is_some()) && !sends_mail {
+            let warning = "its grant allows mail, and this host sends none, so each mail is refused: add a section \
+                           [smtp] to the host's configuration";
+            if let Some(warnings) = members.get_mut("warnings").and_then(Value::as_array_mut) {
+                warnings.push(json!(warning));
+            }
+        }
         let missing: Vec<&SecretName> = match &grant {
             Some(grant) => grant.secrets().into_iter().filter(|name| !secrets.contains(*name)).collect(),
             None => Vec::new(),

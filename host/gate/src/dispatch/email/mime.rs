@@ -21,9 +21,9 @@ use countersign_domain::time::Timestamp;
 
 /// Bytes of a line without its end: RFC 5322 §2.1.1.
 const MAX_LINE: usize = 998;
-/// Bytes of text in one encoded word: 60 characters of base64, which with its
-/// frame stay under the 75 of RFC 2047 §2.
-const WORD_BYTES: usize = 45;
+/// Bytes of text in one encoded word: 52 characters of base64, so that a line with
+/// the frame and a header's name stays under 78 (RFC 5322 §2.1.1).
+const WORD_BYTES: usize = 39;
 /// Bytes of plain text that stand in a header as they are.
 const PLAIN_BYTES: usize = 60;
 /// Last second that a date can be written for: the end of the year 9999.
