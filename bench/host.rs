@@ -5,6 +5,13 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::Context as _;
 
+/// Quotas are there to be met by a tenant that takes too much; this one takes all.
+const UNLIMITED: &str = "[quota]
+proposals_per_minute = { tenant = 100000000, tool = 100000000, caller = 100000000 }
+pending = { tenant = 100000000, tool = 100000000, actor = 100000000 }
+running = 256
+";
+
 /// A running host with the refund tool installed.
 pub struct Host {
     child: Child,
@@ -23,6 +30,7 @@ impl Host {
         let folder = tempfile::tempdir_in(std::env::var_os("COUNTERSIGN_BENCH_DIR").unwrap_or(".".into()))
             .or_else(|_| tempfile::tempdir())?;
         let binary = env!("CARGO_BIN_EXE_countersign");
+        std::fs::write(folder.path().join("countersign.toml"), UNLIMITED)?;
         let mut child = Command::new(binary)
             .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(folder.path())

@@ -113,6 +113,16 @@ pub enum GateError {
     /// Something with this name is there already and differs.
     #[error("{0}")]
     Conflict(String),
+    /// Somebody has all that they may have; nothing was changed.
+    #[error("over the quota `{quota}`: {why}. An operator can raise it: [quota] in countersign.toml")]
+    QuotaExceeded {
+        /// Its name in the configuration.
+        quota: String,
+        /// Whose, how much, and what to do.
+        why: String,
+        /// When it is worth trying again.
+        retry_after: std::time::Duration,
+    },
     /// The host cannot do it now; nothing was changed.
     #[error("{what}")]
     Unavailable {
@@ -143,6 +153,7 @@ impl GateError {
             GateError::InvalidGrant(_) => code::INVALID_GRANT,
             GateError::ComponentRefused(_) => code::COMPONENT_REFUSED,
             GateError::InvalidRequest(_) => code::INVALID_REQUEST,
+            GateError::QuotaExceeded { .. } => code::QUOTA_EXCEEDED,
             GateError::Unavailable { .. } => code::UNAVAILABLE,
         }
     }

@@ -13,11 +13,11 @@ use countersign_domain::plan::Plan;
 use countersign_domain::run::{Call, Ended, RunContext, RunReport};
 use countersign_store::steps::{ClaimAction, ClaimKind, ClaimedAction, EndAttempt, Step};
 use futures::FutureExt as _;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::attempt::{Attempt, Way};
 use crate::conclude::{Conclusion, Remains, Stop, conclude};
+use crate::places::{Place, QueueFull};
 use crate::propose::run_limits;
 use crate::signals::Point;
 use crate::{Gate, GateError, Inner};
@@ -146,11 +146,7 @@ impl Gate {
                 if self.inner.is_paused(&action).await? {
                     return invalid(&action, "its tool is paused by an operator");
                 }
-                if self.inner.places.available_permits() == 0 {
-                    return Err(GateError::unavailable(
-                        "this host runs as many actions as it may at once; try again",
-                    ));
-                }
+                self.inner.may_run_one_more(&action.tenant)?;
                 Ok(Stands::Running(Box::new(action)))
             }
             _ => invalid(&action, "it cannot be executed"),
@@ -168,7 +164,7 @@ enum Stands {
 pub(crate) struct Run {
     claimed: ClaimedAction,
     attempt: AttemptId,
-    place: OwnedSemaphorePermit,
+    place: Place,
     live: Live,
 }
 
@@ -209,12 +205,14 @@ impl Inner {
         // A place first: a claim that then waits for one wastes its lease. Not
         // behind a drain, which waits for every place.
         let mut draining = self.draining.subscribe();
-        let acquire = self.places.clone().acquire_owned();
-        let place = tokio::select! {
-            biased;
-            _ = draining.wait_for(|draining| *draining) => None,
-            place = acquire => place.ok(),
-            () = until(by) => None,
+        let place = match self.places.acquire(tenant, self.config.quotas.places(tenant)) {
+            Err(QueueFull) => None,
+            Ok(acquire) => tokio::select! {
+                biased;
+                _ = draining.wait_for(|draining| *draining) => None,
+                place = acquire => Some(place),
+                () = until(by) => None,
+            },
         };
         let Some(place) = place.filter(|_| !self.is_draining()) else {
             return Ok(Step::Lost(Box::new(self.row(tenant, id).await?)));

@@ -21,8 +21,10 @@ mod error;
 pub mod execute;
 pub mod grants;
 pub mod install;
+pub mod places;
 pub mod plan;
 pub mod propose;
+pub mod quota;
 pub mod reaper;
 pub mod request;
 pub mod resolve;
@@ -61,6 +63,12 @@ pub struct GateConfig {
     pub concurrent_attempts: usize,
     /// What no grant may exceed.
     pub ceiling: countersign_domain::grant::Ceiling,
+    /// Proposals that this host plans at once: each runs a component until its
+    /// first write. Chosen: half of the attempts; the pool has room for both.
+    pub concurrent_plans: usize,
+    /// What one tenant may take up. Unlimited unless somebody says otherwise:
+    /// what is right depends on who is let in.
+    pub quotas: quota::Quotas,
 }
 
 impl Default for GateConfig {
@@ -73,6 +81,8 @@ impl Default for GateConfig {
             reap_every: Duration::from_millis(250),
             concurrent_attempts: 256,
             ceiling: countersign_domain::grant::Ceiling::default(),
+            concurrent_plans: 128,
+            quotas: quota::Quotas::of(quota::Quota::unlimited()),
         }
     }
 }
@@ -92,7 +102,10 @@ pub(crate) struct Inner {
     signals: Option<Arc<dyn Signals>>,
     waiters: waiters::Waiters,
     /// One place per attempt that may run at once.
-    places: Arc<tokio::sync::Semaphore>,
+    places: places::Places,
+    /// One per proposal that may be planned at once.
+    planning: places::Places,
+    admission: quota::Admission,
     /// Attempts that this very host runs.
     live: Arc<Mutex<HashSet<AttemptId>>>,
     /// Wakes the reaper before its time.
@@ -115,7 +128,9 @@ impl Gate {
         waiters.clone().listen(store.subscribe());
         Gate {
             inner: Arc::new(Inner {
-                places: Arc::new(tokio::sync::Semaphore::new(config.concurrent_attempts)),
+                places: places::Places::new(config.concurrent_attempts),
+                planning: places::Places::new(config.concurrent_plans),
+                admission: quota::Admission::default(),
                 live: Arc::default(),
                 store,
                 components,
@@ -138,17 +153,15 @@ impl Gate {
 
     /// Attempts that run in this host now.
     pub fn running(&self) -> usize {
-        self.inner.config.concurrent_attempts.saturating_sub(self.inner.places.available_permits())
+        self.inner.places.held()
     }
 
     /// Takes no new claim from now on, and returns when every attempt that runs
     /// has ended: its send finished, its answer recorded.
     pub async fn drain(&self) {
         self.inner.draining.send_replace(true);
-        let all = u32::try_from(self.inner.config.concurrent_attempts).unwrap_or(u32::MAX);
-        // Every place free means that no attempt runs. The semaphore is never
-        // closed, so this cannot fail.
-        let _ = self.inner.places.acquire_many(all).await;
+        // Every place free means that no attempt runs.
+        self.inner.places.all_free().await;
     }
 }
 

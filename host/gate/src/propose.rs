@@ -15,6 +15,7 @@ use countersign_domain::run::{Call, RunContext, RunLimits};
 use countersign_domain::tool::InstalledTool;
 use countersign_store::steps::{Move, NewAction, Proposed};
 
+use crate::quota::Who;
 use crate::{Gate, GateError, Inner};
 
 /// What a caller proposes.
@@ -83,7 +84,21 @@ impl Gate {
         if let Some(existing) = inner.store.action(&proposal.tenant, id).await? {
             return again(existing, intent, None);
         }
+        let quota = inner.config.quotas.get(&proposal.tenant);
         let (tool, grant) = inner.fits(&proposal).await?;
+        let who = Who {
+            tenant: &proposal.tenant,
+            tool: &proposal.tool,
+            caller: &proposal.proposer,
+            actor: &proposal.actor,
+            replaces: proposal.supersedes.is_some(),
+        };
+        inner.admission.proposes(quota, &who)?;
+        let required = u32::from(grant.approval().required);
+        if required > 0 {
+            inner.admission.looks(&*inner.store, quota, &who).await?;
+        }
+        let place = inner.planning_place(&proposal.tenant).await?;
         inner.ensure_loaded(&proposal.tenant, tool.component).await?;
 
         let created = inner.store.now().await?;
@@ -111,6 +126,7 @@ impl Gate {
             None => None,
         };
         let planned = inner.plan(&proposal.tool, &grant, call).await?;
+        drop(place);
         let plan = canonical_plan(&planned.plan)?;
         let fingerprint = fingerprint::fingerprint(Approvable {
             action: id,
@@ -121,7 +137,11 @@ impl Gate {
             plan: &plan,
             preview: preview.as_ref(),
         });
-        let required = u32::from(grant.approval().required);
+        // Counted once more where it becomes a row: planning took its time.
+        let pass = match required {
+            0 => None,
+            _ => Some(inner.admission.enter(&*inner.store, quota, &who).await?),
+        };
         let by = proposal.proposer.to_string();
         let first = Fact::Proposed { fingerprint };
         let second = if required == 0 { Fact::PolicyAllowed } else { Fact::ApprovalRequired { required } };
@@ -159,7 +179,9 @@ impl Gate {
                 Move { fact: second, to, by: "policy".into() },
             ],
         };
-        match inner.store.propose(action).await? {
+        let proposed = inner.store.propose(action).await;
+        drop(pass);
+        match proposed? {
             Proposed::New(action) => {
                 if action.run_by_itself && action.state == State::Approved {
                     inner.nudge.notify_one();

@@ -12,6 +12,7 @@ mod installing;
 #[cfg(feature = "planted-bugs")]
 mod planted;
 mod proposing;
+mod quotas;
 mod racing;
 mod replay;
 mod resolving;

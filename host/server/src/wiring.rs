@@ -99,6 +99,7 @@ pub async fn open(config: &mut Config) -> anyhow::Result<Host> {
         GateConfig {
             owner: owner(),
             lease: LeaseTerms { length: config.lease, ..LeaseTerms::default() },
+            quotas: config.quotas.clone(),
             ..GateConfig::default()
         },
     );

@@ -23,7 +23,7 @@ pub mod conformance;
 
 pub use error::StoreError;
 pub use ledger::{Changed, Ledger};
-pub use registry::{NewPrincipal, NewTool, PrincipalRow, Registry};
+pub use registry::{NewPrincipal, NewTool, Pending, PrincipalRow, Registry};
 
 /// Everything a host keeps.
 pub trait Store: Ledger + Registry {}

@@ -63,6 +63,17 @@ pub struct PrincipalRow {
     pub revoked: Option<Timestamp>,
 }
 
+/// How many actions await a decision.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pending {
+    /// Of the tenant.
+    pub tenant: u32,
+    /// Of those, the tool's.
+    pub tool: u32,
+    /// Of those, the actor's.
+    pub actor: u32,
+}
+
 /// What is installed and who may call. Every change of what a tool may do moves
 /// the tenant's policy epoch in the same commit; claims compare it.
 #[async_trait]
@@ -119,6 +130,16 @@ pub trait Registry: Send + Sync + 'static {
 
     /// All tokens of a tenant, oldest first.
     async fn principals(&self, tenant: &TenantId) -> Result<Vec<PrincipalRow>, StoreError>;
+
+    /// How many actions await a decision: what is used up of the tenant's, the
+    /// tool's and the actor's quota. Sees every commit before it, and reads no
+    /// more rows than there are pending ones.
+    async fn pending(
+        &self,
+        tenant: &TenantId,
+        tool: &ToolName,
+        actor: &Principal,
+    ) -> Result<Pending, StoreError>;
 
     /// Makes a token worthless from now on, and moves the policy epoch.
     async fn revoke(&self, tenant: &TenantId, token_id: &str) -> Result<(), StoreError>;

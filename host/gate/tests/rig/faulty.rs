@@ -228,6 +228,14 @@ impl Ledger for Faulty {
 
 #[async_trait]
 impl Registry for Faulty {
+    async fn pending(
+        &self,
+        tenant: &TenantId,
+        tool: &ToolName,
+        actor: &Principal,
+    ) -> Result<countersign_store::Pending, StoreError> {
+        self.inner.pending(tenant, tool, actor).await
+    }
     async fn install_tool(&self, tool: NewTool) -> Result<InstalledTool, StoreError> {
         self.inner.install_tool(tool).await
     }

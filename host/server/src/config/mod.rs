@@ -3,6 +3,7 @@
 //! value comes from. A key that is not known is an error, and so is a secret
 //! that is not there: found at start, not at the first send.
 
+mod quota;
 mod smtp;
 mod store;
 
@@ -15,6 +16,7 @@ use std::time::Duration;
 use countersign_domain::grant::parse_duration;
 use countersign_domain::secret::{SecretError, SecretName, SecretValue};
 use countersign_gate::dispatch::SmtpConfig;
+use countersign_gate::quota::Quotas;
 use http::Uri;
 use serde::Deserialize;
 
@@ -81,6 +83,7 @@ struct File {
     lease: Option<String>,
     postgres: Option<store::Postgres>,
     smtp: Option<smtp::Smtp>,
+    quota: Option<quota::Section>,
     #[serde(default)]
     secrets: BTreeMap<String, Source>,
 }
@@ -108,6 +111,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// How long attempts live.
     pub lease: Duration,
+    /// What each tenant, tool and caller may take up.
+    pub quotas: Quotas,
     /// What grants may name.
     pub secrets: Vec<(SecretName, SecretValue)>,
     /// The server that mails go through; `None`: this host sends none.
@@ -211,6 +216,7 @@ pub fn load(args: &ServeArgs, data_dir: Option<PathBuf>) -> Result<Config, Confi
         role: args.role,
         data_dir,
         lease: lease.map(lease_length).transpose()?.unwrap_or(Duration::from_secs(60)),
+        quotas: quota::quotas(file.quota.unwrap_or_default())?,
         secrets,
         smtp,
         warnings,

@@ -179,6 +179,12 @@ impl From<GateError> for Problem {
             GateError::InDoubt { action, .. } => {
                 problem.with("action", action.id.to_string()).with("state", action.state.as_str())
             }
+            GateError::QuotaExceeded { quota, retry_after, .. } => {
+                // Waiting is what helps, so it may be sent again as it is.
+                problem.retryable = true;
+                problem.retry_after = Some(u32::try_from(retry_after.as_secs()).unwrap_or(u32::MAX).max(1));
+                problem.with("quota", quota.as_str())
+            }
             GateError::Unavailable { source, .. } => {
                 let cause = source.as_ref().map(|source| source.to_string()).unwrap_or_default();
                 tracing::error!(%error, cause, "a request could not be served");

@@ -175,6 +175,7 @@ macro_rules! conformance_tests {
                 pausing_moves_no_policy_epoch,
                 tokens_are_found_by_their_public_part_and_revoked_once,
                 a_token_id_is_unique_across_tenants,
+                p7_what_awaits_a_decision_is_counted_by_tenant_tool_and_actor,
                 what_is_not_there_is_said_to_be_missing,
             },
             races::{

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use countersign_domain::id::{Digest, GrantDigest};
+use countersign_domain::id::{Digest, GrantDigest, Principal};
 use countersign_domain::role::Role;
 
 use super::Backend;
 use super::scene::{Scene, new_tool, principal};
-use crate::{NewPrincipal, NewTool, StoreError};
+use crate::steps::NewAction;
+use crate::{NewPrincipal, NewTool, Pending, StoreError};
 
 fn grant(text: &str) -> GrantDigest {
     GrantDigest(Digest::of(text.as_bytes()))
@@ -164,5 +165,22 @@ pub async fn what_is_not_there_is_said_to_be_missing(backend: &dyn Backend) {
         scene.store.grant(&scene.tenant, grant("g")).await.unwrap(),
         None,
         "and nothing is left behind"
+    );
+}
+
+pub async fn p7_what_awaits_a_decision_is_counted_by_tenant_tool_and_actor(backend: &dyn Backend) {
+    let (scene, other) = (Scene::of(backend, "one").await, Scene::of(backend, "other").await);
+    let (tool, actor) = (&scene.tool.name, principal("agent"));
+    let count = async |tool, actor: &Principal| scene.store.pending(&scene.tenant, tool, actor).await.unwrap();
+    assert_eq!(count(tool, &actor).await, Pending::default());
+    other.awaiting("theirs", 1).await;
+    scene.approved("decided").await;
+    let one = scene.awaiting("one", 1).await;
+    let another = NewAction { actor: principal("somebody"), ..scene.proposal("two", 1).await };
+    scene.propose(another).await;
+    assert_eq!(count(tool, &one.actor).await, Pending { tenant: 2, tool: 2, actor: 1 });
+    assert_eq!(
+        count(&"another-tool".parse().unwrap(), &principal("nobody")).await,
+        Pending { tenant: 2, tool: 0, actor: 0 }
     );
 }

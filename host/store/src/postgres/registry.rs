@@ -11,7 +11,7 @@ use super::rows::Columns;
 use super::writer::Tx;
 use super::{Inner, PostgresStore, rows, sql};
 use crate::StoreError;
-use crate::registry::{NewPrincipal, NewTool, PrincipalRow, Registry};
+use crate::registry::{NewPrincipal, NewTool, Pending, PrincipalRow, Registry};
 
 #[async_trait]
 impl Registry for PostgresStore {
@@ -105,6 +105,20 @@ impl Registry for PostgresStore {
     async fn principals(&self, tenant: &TenantId) -> Result<Vec<PrincipalRow>, StoreError> {
         let found = self.inner.read(sql::PRINCIPALS, &[&tenant.as_str()]).await?;
         found.iter().map(rows::principal).collect()
+    }
+
+    async fn pending(
+        &self,
+        tenant: &TenantId,
+        tool: &ToolName,
+        actor: &Principal,
+    ) -> Result<Pending, StoreError> {
+        let of: super::connect::Params<'_> = &[&tenant.as_str(), &tool.as_str(), &actor.as_str()];
+        let found = self.inner.read(sql::PENDING, of).await?;
+        let Some(row) = found.first() else { return Ok(Pending::default()) };
+        let mut c = Columns::of(row, 0, "a count of pending actions");
+        let mut count = || c.get::<i64>().map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+        Ok(Pending { tenant: count()?, tool: count()?, actor: count()? })
     }
 
     async fn revoke(&self, tenant: &TenantId, token_id: &str) -> Result<(), StoreError> {

@@ -8,7 +8,7 @@ use rusqlite::{Connection, params};
 use super::writer::Tx;
 use super::{SqliteStore, fault, rows, sql};
 use crate::StoreError;
-use crate::registry::{NewPrincipal, NewTool, PrincipalRow, Registry};
+use crate::registry::{NewPrincipal, NewTool, Pending, PrincipalRow, Registry};
 
 #[async_trait]
 impl Registry for SqliteStore {
@@ -159,6 +159,26 @@ impl Registry for SqliteStore {
             .readers
             .read(move |conn| {
                 rows::collect(conn, sql::PRINCIPALS, params![tenant.as_str()], |_, row| rows::principal(row))
+            })
+            .await
+    }
+
+    async fn pending(
+        &self,
+        tenant: &TenantId,
+        tool: &ToolName,
+        actor: &Principal,
+    ) -> Result<Pending, StoreError> {
+        let (tenant, tool, actor) = (tenant.clone(), tool.clone(), actor.clone());
+        self.inner
+            .readers
+            .read(move |conn| {
+                let of = params![tenant.as_str(), tool.as_str(), actor.as_str()];
+                let counted = rows::collect(conn, sql::PENDING, of, |_, row| {
+                    let count = |at| row.get(at).map_err(fault::statement);
+                    Ok(Pending { tenant: count(0)?, tool: count(1)?, actor: count(2)? })
+                })?;
+                Ok(counted.first().copied().unwrap_or_default())
             })
             .await
     }

@@ -146,6 +146,7 @@ const STATEMENTS: &[(&str, &str)] = statements![
     TOKEN_EXISTS,
     INSERT_PRINCIPAL,
     PRINCIPAL,
+    PENDING,
     PRINCIPALS,
     PRINCIPAL_OF_TENANT,
     REVOKE,

@@ -60,6 +60,7 @@ const ALL: &[(&str, &str)] = statements![
     LOG,
     MOVE_POLICY_EPOCH,
     NAME_SUCCESSOR,
+    PENDING,
     PLACE_IN_LIST,
     POLICY_EPOCH,
     POSTPONE,

@@ -1,0 +1,505 @@
+//! Quotas: how much of a host one tenant, one tool and one caller may take up,
+//! so that none of them stops or slows the others, and so that nobody is asked
+//! about more than a person can look at.
+//!
+//! Three kinds. *Proposals per minute* are counted by this host alone: each host
+//! lets so many in, for it is the host's work that they cost. *Pending actions*
+//! are counted by the database, so they hold over all hosts: what they cost is
+//! people's attention. *Running actions* are places of this host ([`places`]).
+//!
+//! May not: remember more than a fixed number of names, whoever makes them up.
+//!
+//! [`places`]: crate::places
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use countersign_domain::id::{Principal, TenantId, ToolName};
+use countersign_store::Store;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+use tokio::time::Instant;
+
+use crate::places::{Place, PlaceLimits};
+use crate::{GateError, Inner};
+
+/// What one tenant may take up. Every number is at least 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// New proposals per minute, on each host: of the whole tenant,
+    pub proposals_tenant: u32,
+    /// of one of its tools,
+    pub proposals_tool: u32,
+    /// and of one of its callers, by principal.
+    pub proposals_caller: u32,
+    /// Actions that await a decision: of the whole tenant,
+    pub pending_tenant: u32,
+    /// of one of its tools,
+    pub pending_tool: u32,
+    /// and of one actor. More than a person reads, a person does not read.
+    pub pending_actor: u32,
+    /// Actions that run at once on each host.
+    pub running: u32,
+    /// Executions that wait for one of those; one more is refused.
+    pub waiting: u32,
+}
+
+impl Default for Quota {
+    /// Chosen: a busy fleet of agents stays below; a loop that went wrong does
+    /// not. Twenty pending actions per actor are what somebody can be expected
+    /// to look at one by one.
+    fn default() -> Quota {
+        Quota {
+            proposals_tenant: 6000,
+            proposals_tool: 2400,
+            proposals_caller: 1200,
+            pending_tenant: 1000,
+            pending_tool: 200,
+            pending_actor: 20,
+            // Three quarters of the places: what is left is the others'.
+            running: 192,
+            waiting: 1000,
+        }
+    }
+}
+
+impl Quota {
+    /// None that anybody meets.
+    pub const fn unlimited() -> Quota {
+        let most = u32::MAX;
+        Quota {
+            proposals_tenant: most,
+            proposals_tool: most,
+            proposals_caller: most,
+            pending_tenant: most,
+            pending_tool: most,
+            pending_actor: most,
+            running: most,
+            waiting: most,
+        }
+    }
+
+    fn counts_pending(&self) -> bool {
+        [self.pending_tenant, self.pending_tool, self.pending_actor].iter().any(|limit| *limit < u32::MAX)
+    }
+}
+
+/// The quotas of a host's tenants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quotas {
+    /// Of a tenant that is not named.
+    pub others: Quota,
+    /// Of these.
+    pub tenants: HashMap<TenantId, Quota>,
+}
+
+impl Quotas {
+    /// The same for everybody.
+    pub fn of(quota: Quota) -> Quotas {
+        Quotas { others: quota, tenants: HashMap::new() }
+    }
+
+    /// What this tenant may take up.
+    pub fn get(&self, tenant: &TenantId) -> &Quota {
+        self.tenants.get(tenant).unwrap_or(&self.others)
+    }
+
+    pub(crate) fn places(&self, tenant: &TenantId) -> PlaceLimits {
+        let quota = self.get(tenant);
+        let count = |limit: u32| usize::try_from(limit).unwrap_or(usize::MAX);
+        PlaceLimits { tenant: count(quota.running), waiting: count(quota.waiting) }
+    }
+}
+
+/// Names whose rate is remembered. Chosen: 64 Ki times 24 bytes is nothing, and
+/// more than a host has tenants, tools and callers that are busy within the
+/// same minute.
+const REMEMBERED: usize = 64 * 1024;
+
+/// Rates by name, in memory of a fixed size.
+///
+/// The generic cell rate algorithm, as `governor` has it: one instant per name,
+/// at which its bucket will be full again. Written here because that crate's
+/// keyed limiter keeps every name until somebody sweeps it, so names that come
+/// faster than the sweeps grow it without bound. Here a full table lets go of
+/// what is full again, which loses nothing, and after that of what will be
+/// soonest, which is the least.
+#[derive(Debug)]
+pub struct Rates {
+    table: Mutex<HashMap<u64, Duration>>,
+    hasher: RandomState,
+    start: Instant,
+    most: usize,
+}
+
+impl Default for Rates {
+    fn default() -> Rates {
+        Rates::remembering(REMEMBERED)
+    }
+}
+
+impl Rates {
+    /// A table of so many names at most.
+    pub fn remembering(most: usize) -> Rates {
+        Rates {
+            table: Mutex::new(HashMap::new()),
+            hasher: RandomState::new(),
+            start: Instant::now(),
+            most: most.max(4),
+        }
+    }
+
+    /// Takes one from the bucket of each name, or none from any. A bucket holds
+    /// a minute's worth and fills evenly.
+    ///
+    /// # Errors
+    /// The place in the list of the first that is empty, and when it will not
+    /// be.
+    pub fn take(&self, names: &[(&[&str], u32)]) -> Result<(), (usize, Duration)> {
+        self.take_at(self.start.elapsed(), names)
+    }
+
+    fn take_at(&self, now: Duration, names: &[(&[&str], u32)]) -> Result<(), (usize, Duration)> {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = Vec::with_capacity(names.len());
+        for (at, (name, per_minute)) in names.iter().enumerate() {
+            if *per_minute == u32::MAX {
+                continue;
+            }
+            let minute = Duration::from_secs(60);
+            let one = minute / (*per_minute).max(1);
+            let key = self.hasher.hash_one(name);
+            let full_at = table.get(&key).copied().unwrap_or(now).max(now);
+            let then = full_at + one;
+            if let Some(short) = then.checked_sub(now + minute).filter(|short| !short.is_zero()) {
+                return Err((at, short));
+            }
+            taken.push((key, then));
+        }
+        for (key, then) in taken {
+            if table.len() >= self.most && !table.contains_key(&key) {
+                make_room(&mut table, now, self.most);
+            }
+            table.insert(key, then);
+        }
+        Ok(())
+    }
+
+    /// Names that are remembered now.
+    pub fn remembered(&self) -> usize {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+/// Down to three quarters, so that it is not done for each name.
+fn make_room(table: &mut HashMap<u64, Duration>, now: Duration, most: usize) {
+    table.retain(|_, full_at| *full_at > now);
+    let keep = most / 4 * 3;
+    if table.len() > keep {
+        let mut soonest: Vec<Duration> = table.values().copied().collect();
+        let excess = soonest.len() - keep;
+        let (_, border, _) = soonest.select_nth_unstable(excess);
+        let border = *border;
+        table.retain(|_, full_at| *full_at >= border);
+        // Many may be full at the same moment.
+        let mut over = table.len().saturating_sub(keep);
+        table.retain(|_, full_at| {
+            let goes = over > 0 && *full_at == border;
+            over -= usize::from(goes);
+            !goes
+        });
+    }
+}
+
+/// A tenant's proposals that are between their count and their row.
+#[derive(Default)]
+struct Door {
+    lock: Arc<RwLock<()>>,
+    inside: AtomicU32,
+}
+
+/// Who may propose now.
+#[derive(Default)]
+pub(crate) struct Admission {
+    rates: Rates,
+    /// Only tenants with somebody inside.
+    doors: Mutex<HashMap<TenantId, Arc<Door>>>,
+}
+
+/// Held while the row is made.
+pub(crate) struct Pass<'a> {
+    admission: &'a Admission,
+    tenant: TenantId,
+    door: Option<Arc<Door>>,
+    // Before the door is looked at in `drop`, so options.
+    together: Option<OwnedRwLockReadGuard<()>>,
+    alone: Option<OwnedRwLockWriteGuard<()>>,
+}
+
+/// Whose proposal.
+pub(crate) struct Who<'a> {
+    pub(crate) tenant: &'a TenantId,
+    pub(crate) tool: &'a ToolName,
+    pub(crate) caller: &'a Principal,
+    pub(crate) actor: &'a Principal,
+    /// It takes the place of another one, which may be pending still.
+    pub(crate) replaces: bool,
+}
+
+impl Admission {
+    /// Counts a new proposal.
+    ///
+    /// # Errors
+    /// [`GateError::QuotaExceeded`]
+    pub(crate) fn proposes(&self, quota: &Quota, who: &Who<'_>) -> Result<(), GateError> {
+        let (tenant, tool, caller) = (who.tenant.as_str(), who.tool.as_str(), who.caller.as_str());
+        let names: [(&[&str], u32); 3] = [
+            (&["tenant", tenant], quota.proposals_tenant),
+            (&["tool", tenant, tool], quota.proposals_tool),
+            (&["caller", tenant, caller], quota.proposals_caller),
+        ];
+        self.rates.take(&names).map_err(|(at, retry_after)| {
+            let (key, whose, limit) = match at {
+                0 => ("tenant", format!("tenant {tenant}"), quota.proposals_tenant),
+                1 => ("tool", format!("tool {tool}"), quota.proposals_tool),
+                _ => ("caller", format!("caller {caller}"), quota.proposals_caller),
+            };
+            GateError::QuotaExceeded {
+                quota: format!("proposals_per_minute.{key}"),
+                why: format!("{whose} may propose {limit} new actions a minute; slow down"),
+                retry_after,
+            }
+        })
+    }
+
+    /// Looks whether one more may be pending, before anything is spent on it.
+    ///
+    /// # Errors
+    /// [`GateError::QuotaExceeded`]
+    pub(crate) async fn looks(
+        &self,
+        store: &dyn Store,
+        quota: &Quota,
+        who: &Who<'_>,
+    ) -> Result<(), GateError> {
+        if quota.counts_pending() { self.room(store, quota, who, 0).await } else { Ok(()) }
+    }
+
+    /// Lets a proposal in to make its row. Far from a limit many at once go in
+    /// and count themselves; close to it, one after another, so that a limit is
+    /// met exactly. (Hosts do not wait for each other: those that propose at the
+    /// same moment can go over by what they have in hand.)
+    ///
+    /// # Errors
+    /// [`GateError::QuotaExceeded`]
+    pub(crate) async fn enter<'a>(
+        &'a self,
+        store: &dyn Store,
+        quota: &Quota,
+        who: &Who<'_>,
+    ) -> Result<Pass<'a>, GateError> {
+        let mut pass =
+            Pass { admission: self, tenant: who.tenant.clone(), door: None, together: None, alone: None };
+        if !quota.counts_pending() {
+            return Ok(pass);
+        }
+        let door = self.door(who.tenant);
+        pass.door = Some(door.clone());
+        pass.together = Some(door.lock.clone().read_owned().await);
+        // Before the count: whoever leaves in between has made its row.
+        let beside = door.inside.fetch_add(1, Ordering::SeqCst);
+        if self.room(store, quota, who, beside).await.is_ok() {
+            return Ok(pass);
+        }
+        door.inside.fetch_sub(1, Ordering::SeqCst);
+        drop(pass.together.take());
+        pass.alone = Some(door.lock.clone().write_owned().await);
+        self.room(store, quota, who, 0).await?;
+        Ok(pass)
+    }
+
+    async fn room(
+        &self,
+        store: &dyn Store,
+        quota: &Quota,
+        who: &Who<'_>,
+        beside: u32,
+    ) -> Result<(), GateError> {
+        let pending = store.pending(who.tenant, who.tool, who.actor).await?;
+        let one_more = u32::from(!who.replaces).saturating_add(beside);
+        for (key, whose, limit, found) in [
+            ("actor", format!("actor {}", who.actor), quota.pending_actor, pending.actor),
+            ("tool", format!("tool {}", who.tool), quota.pending_tool, pending.tool),
+            ("tenant", format!("tenant {}", who.tenant), quota.pending_tenant, pending.tenant),
+        ] {
+            if found.saturating_add(one_more) > limit {
+                return Err(GateError::QuotaExceeded {
+                    quota: format!("pending.{key}"),
+                    why: format!(
+                        "{whose} has {found} actions that await a decision, and {limit} may; wait for decisions, or \
+                         cancel what is not needed any more"
+                    ),
+                    retry_after: PENDING_RETRY,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn door(&self, tenant: &TenantId) -> Arc<Door> {
+        let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
+        doors.entry(tenant.clone()).or_default().clone()
+    }
+}
+
+impl Inner {
+    /// Why an action that waited for a place has none.
+    ///
+    /// # Errors
+    /// [`GateError::QuotaExceeded`] if its tenant has all it may have,
+    /// [`GateError::Unavailable`] if the host has no more.
+    pub(crate) fn may_run_one_more(&self, tenant: &TenantId) -> Result<(), GateError> {
+        let limits = self.config.quotas.places(tenant);
+        if self.places.held_by(tenant) >= limits.tenant {
+            return Err(GateError::QuotaExceeded {
+                quota: "running".into(),
+                why: format!(
+                    "tenant {tenant} runs {} actions at once on this host, which is all it may; execute it again when \
+                     some have ended",
+                    limits.tenant
+                ),
+                retry_after: RUNNING_RETRY,
+            });
+        }
+        if self.places.held() >= self.config.concurrent_attempts {
+            return Err(GateError::unavailable(
+                "this host runs as many actions as it may at once; try again",
+            ));
+        }
+        Ok(())
+    }
+
+    /// A place to plan in.
+    ///
+    /// # Errors
+    /// [`GateError::QuotaExceeded`], [`GateError::Unavailable`].
+    pub(crate) async fn planning_place(&self, tenant: &TenantId) -> Result<Place, GateError> {
+        let limits = self.config.quotas.places(tenant);
+        // The same part of the planning places as of the others.
+        let part = limits.tenant.min(self.config.concurrent_plans.saturating_mul(3).div_ceil(4));
+        let limits = PlaceLimits { tenant: part, ..limits };
+        let busy = |why: String| GateError::QuotaExceeded {
+            quota: "running".into(),
+            why,
+            retry_after: RUNNING_RETRY,
+        };
+        let acquire = self.planning.acquire(tenant, limits).map_err(|_| {
+            busy(format!(
+                "tenant {tenant} has {} proposals waiting to be looked at; slow down",
+                limits.waiting
+            ))
+        })?;
+        tokio::time::timeout(PLANNING_WAIT, acquire).await.map_err(|_| {
+            busy(format!(
+                "tenant {tenant} has {part} proposals being looked at, which is all it may; try again"
+            ))
+        })
+    }
+}
+
+/// How long a proposal waits to be looked at. Chosen: less than callers wait
+/// for an answer.
+const PLANNING_WAIT: Duration = Duration::from_secs(20);
+
+/// Runs end in seconds.
+const RUNNING_RETRY: Duration = Duration::from_secs(2);
+
+/// People decide in minutes; this is when it is worth another look.
+const PENDING_RETRY: Duration = Duration::from_secs(30);
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        let Some(door) = self.door.take() else { return };
+        if self.together.take().is_some() {
+            door.inside.fetch_sub(1, Ordering::SeqCst);
+        }
+        self.alone = None;
+        let mut doors = self.admission.doors.lock().unwrap_or_else(PoisonError::into_inner);
+        // The map's and this one: nobody else is inside or waits.
+        if Arc::strong_count(&door) <= 2
+            && doors.get(&self.tenant).is_some_and(|kept| Arc::ptr_eq(kept, &door))
+        {
+            doors.remove(&self.tenant);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn i01_a_bucket_holds_a_minute_and_fills_evenly() {
+        let rates = Rates::default();
+        let take = |at: u32| rates.take_at(at * S, &[(&["a"], 6)]);
+        for _ in 0..6 {
+            assert_eq!(take(0), Ok(()));
+        }
+        assert_eq!(take(0), Err((0, 10 * S)));
+        assert_eq!(take(9), Err((0, S)));
+        assert_eq!((take(10), take(10).is_err()), (Ok(()), true));
+        assert_eq!(rates.take_at(10 * S, &[(&["b"], 6)]), Ok(()), "another name has its own");
+        assert_eq!((0..7).filter(|_| take(3600).is_ok()).count(), 6, "no more than a minute is saved up");
+    }
+
+    #[test]
+    fn i01_what_one_limit_refuses_costs_nothing_of_the_others() {
+        let rates = Rates::default();
+        let take = |names: &[(&[&str], u32)]| rates.take_at(S, names);
+        for _ in 0..10 {
+            let _ = take(&[(&["tenant"], 3), (&["tool"], 1)]);
+        }
+        assert_eq!(take(&[(&["tenant"], 3)]), Ok(()));
+        assert_eq!(take(&[(&["tenant"], 3)]), Ok(()));
+        assert!(take(&[(&["tenant"], 3)]).is_err(), "one went with the tool's one");
+    }
+
+    #[test]
+    fn i01_a_million_names_do_not_grow_the_table() {
+        let rates = Rates::remembering(1000);
+        for n in 0..1_000_000 {
+            let name = n.to_string();
+            let _ = rates.take(&[(&["address", &name], 60)]);
+            if n % 1000 == 0 {
+                assert!(rates.remembered() <= 1000);
+            }
+        }
+        let table = rates.table.lock().unwrap();
+        assert!(table.len() <= 1000 && table.capacity() < 4000, "{}", table.capacity());
+    }
+
+    #[test]
+    fn i01_a_full_table_forgets_whoever_took_least() {
+        let rates = Rates::remembering(8);
+        for _ in 0..60 {
+            rates.take_at(S, &[(&["greedy"], 60)]).unwrap();
+        }
+        for n in 0..100 {
+            let name = n.to_string();
+            let _ = rates.take_at(S, &[(&["passing", &name], 60)]);
+        }
+        assert!(rates.take_at(S, &[(&["greedy"], 60)]).is_err(), "it is still known");
+    }
+
+    #[test]
+    fn i01_names_are_told_apart_by_their_parts() {
+        let rates = Rates::default();
+        rates.take_at(S, &[(&["tool", "ab", "c"], 1)]).unwrap();
+        assert_eq!(rates.take_at(S, &[(&["tool", "a", "bc"], 1)]), Ok(()));
+        assert!(rates.take_at(S, &[(&["tool", "ab", "c"], 1)]).is_err());
+    }
+}
