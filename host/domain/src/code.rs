@@ -35,6 +35,8 @@ pub const INVALID_ARGUMENTS: &str = "invalid_arguments";
 pub const COMPONENT_REFUSED: &str = "component_refused";
 /// The grant is not one.
 pub const INVALID_GRANT: &str = "invalid_grant";
+/// It would give more than is given now, and nobody said yes to that.
+pub const NEEDS_CONFIRMATION: &str = "needs_confirmation";
 /// A part of the request is not of the form it must have.
 pub const INVALID_REQUEST: &str = "invalid_request";
 /// Over a quota.

@@ -104,6 +104,12 @@ pub enum GateError {
     /// The component is none, or wants what no tool gets.
     #[error("{0}")]
     ComponentRefused(String),
+    /// What would be installed asks for more than what is in force.
+    #[error(
+        "tool {} would get more than it has now ({}); read what, and install it again with confirm={}",
+        .0.name, .0.difference.summary(), .0.confirm
+    )]
+    NeedsYes(Box<crate::install::Prospect>),
     /// A part of the request has not the form it must have.
     #[error("{0}")]
     InvalidRequest(String),
@@ -152,6 +158,7 @@ impl GateError {
             GateError::PlanningFailed { .. } => code::PLANNING_FAILED,
             GateError::InvalidGrant(_) => code::INVALID_GRANT,
             GateError::ComponentRefused(_) => code::COMPONENT_REFUSED,
+            GateError::NeedsYes(_) => code::NEEDS_CONFIRMATION,
             GateError::InvalidRequest(_) => code::INVALID_REQUEST,
             GateError::QuotaExceeded { .. } => code::QUOTA_EXCEEDED,
             GateError::Unavailable { .. } => code::UNAVAILABLE,

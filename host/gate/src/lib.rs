@@ -16,6 +16,7 @@ pub mod attempt;
 pub mod components;
 pub mod conclude;
 pub mod decide;
+pub mod difference;
 pub mod dispatch;
 mod error;
 pub mod execute;

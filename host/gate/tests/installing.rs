@@ -3,7 +3,8 @@
 
 use countersign_domain::action::State;
 use countersign_domain::grant::Ceiling;
-use countersign_gate::Gate;
+use countersign_gate::install::{Candidate, Consent};
+use countersign_gate::{Gate, GateError};
 use serde_json::json;
 
 use crate::rig::*;
@@ -11,7 +12,10 @@ use crate::rig::*;
 async fn try_install(rig: &Rig, bytes: std::sync::Arc<[u8]>, grant: String) -> Result<String, &'static str> {
     let installed = rig
         .host()
-        .run(async move |gate: Gate| gate.install(&tenant(), &principal("ops"), None, bytes, &grant).await)
+        .run(async move |gate: Gate| {
+            let candidate = Candidate { name: None, bytes, grant: Some(grant) };
+            gate.install(&tenant(), &principal("ops"), candidate, &Consent::None).await
+        })
         .await;
     installed.map(|tool| format!("{} {}", tool.name, tool.version)).map_err(|error| error.code())
 }
@@ -81,5 +85,51 @@ fn p4_putting_the_grant_that_is_in_force_voids_nothing() {
         rig.install("refund", &grant, refund()).await;
         assert_eq!(rig.approve(id, "ben").await.unwrap().state, State::Approved);
         assert_eq!(ended(rig.execute(id).await).state, State::Succeeded);
+    });
+}
+
+#[test]
+fn j05_a_version_whose_grant_asks_for_more_needs_a_yes_to_exactly_that() {
+    run(async |rig| {
+        let port = rig.provider.port();
+        let asks = keyed().approval("required = 1");
+        rig.install("refund", &asks, refund()).await;
+        let id = rig.propose("refund", amount(1)).await.id;
+        let bytes = rig.shelf.put("refund", "2.0.0", refund());
+        let install = async |grant: Option<String>, consent: Consent| {
+            let candidate = Candidate { name: None, bytes: bytes.clone(), grant };
+            rig.host()
+                .run(async move |gate: Gate| {
+                    gate.install(&tenant(), &principal("ops"), candidate, &consent).await
+                })
+                .await
+        };
+        let wider = format!(
+            "{}\n[[http]]\nhost = \"evil.example\"\nmethods = [\"POST\"]\npath = \"/**\"\n",
+            asks.text(port)
+        );
+        let refused = install(Some(wider.clone()), Consent::None).await.unwrap_err();
+        let GateError::NeedsYes(prospect) = &refused else { panic!("{refused:?}") };
+        assert_eq!(refused.code(), "needs_confirmation");
+        assert!(refused.to_string().contains(&prospect.confirm) && refused.to_string().contains("route"));
+        assert_eq!(prospect.voids, [id]);
+        assert!(prospect.difference.changes[0].after.as_deref().unwrap().contains("evil.example"));
+        let old = Consent::To("0".repeat(64));
+        assert!(install(Some(wider.clone()), old).await.is_err(), "a yes to something else");
+        assert_eq!(rig.row(id).await.state, State::AwaitingApproval);
+        // The same rights need nobody's yes, and without a grant the one in force stays.
+        let tool = install(None, Consent::None).await.unwrap();
+        assert_eq!((tool.version.as_str(), tool.grant_source), ("2.0.0", asks.text(port)));
+        let confirm = {
+            let candidate = Candidate { name: None, bytes: bytes.clone(), grant: Some(wider.clone()) };
+            rig.host()
+                .run(async move |gate: Gate| gate.prospect(&tenant(), &candidate).await)
+                .await
+                .unwrap()
+                .confirm
+        };
+        assert_eq!(install(Some(wider.clone()), Consent::To(confirm)).await.unwrap().grant_source, wider);
+        let stale = rig.approve(id, "ben").await;
+        assert!(stale.is_err() || stale.unwrap().state != State::Approved, "what waited is void");
     });
 }

@@ -23,6 +23,7 @@ use countersign_domain::id::{ActionId, Principal, TenantId, ToolName};
 use countersign_domain::key::ActionKey;
 use countersign_domain::tool::InstalledTool;
 use countersign_gate::execute::Execution;
+use countersign_gate::install::{Candidate, Consent};
 use countersign_gate::propose::{Proposal, ProposedAction};
 use countersign_gate::resolve::{Resolution, Word};
 use countersign_gate::{Gate, GateConfig, GateError};
@@ -178,7 +179,10 @@ impl Rig {
         let grant = grant.text(self.provider.port());
         self.host()
             .run(async move |gate: Gate| {
-                gate.install(&tenant(), &principal("ops"), None, bytes, &grant).await.unwrap()
+                let candidate = Candidate { name: None, bytes, grant: Some(grant) };
+                // The operator of these tests says yes to everything.
+                let consent = Consent::To(gate.prospect(&tenant(), &candidate).await.unwrap().confirm);
+                gate.install(&tenant(), &principal("ops"), candidate, &consent).await.unwrap()
             })
             .await
     }

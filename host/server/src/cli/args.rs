@@ -63,6 +63,12 @@ pub enum ToolVerb {
         /// The component
         #[arg(value_name = "FILE.wasm")]
         file: PathBuf,
+        /// The grant it would get, TOML; without one, the grant in force
+        #[arg(long, value_name = "grant.toml")]
+        grant: Option<PathBuf>,
+        /// Its name here, in place of the one it gives itself
+        #[arg(long, value_parser = Text::new())]
+        name: Option<String>,
     },
     /// Give a tool another grant
     Grant {
@@ -96,12 +102,15 @@ pub struct ToolAdd {
     /// The component
     #[arg(value_name = "FILE.wasm")]
     pub file: PathBuf,
-    /// What it may do, TOML; without one it may reach nothing
+    /// What it may do, TOML; without one a new tool may reach nothing, and one that is there keeps its grant
     #[arg(long, value_name = "grant.toml")]
     pub grant: Option<PathBuf>,
     /// Its name here, in place of the one it gives itself
     #[arg(long, value_parser = Text::new())]
     pub name: Option<String>,
+    /// Install it also if it gets more than it has now, without being asked
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// `countersign propose`

@@ -7,11 +7,11 @@ use std::path::Path;
 use http::Method;
 
 use super::args::{ToolAdd, ToolVerb};
-use super::client::{Send, path, query};
+use super::client::{Reply, Send, path, query};
 use super::exit::{Exit, Problem, Stop};
 use super::fold::{Folder, Row, aligned, size};
 use super::json::Json;
-use super::session::{Session, say};
+use super::session::{Session, ask, print, say};
 use super::table;
 use super::text::{plain, quoted};
 
@@ -24,7 +24,7 @@ const GRANT_AT_MOST: u64 = 4 << 20;
 pub fn run(session: &Session, verb: &ToolVerb) -> Result<Exit, Stop> {
     match verb {
         ToolVerb::Add(args) => add(session, args),
-        ToolVerb::Inspect { file } => inspect(session, file),
+        ToolVerb::Inspect { file, grant, name } => inspect(session, file, grant.as_deref(), name.as_deref()),
         ToolVerb::Grant { name, grant, dry_run } => put_grant(session, name, grant, *dry_run),
         ToolVerb::Pause { name } => set(session, name, "pause"),
         ToolVerb::Resume { name } => set(session, name, "resume"),
@@ -39,20 +39,29 @@ pub fn run(session: &Session, verb: &ToolVerb) -> Result<Exit, Stop> {
 fn add(session: &Session, args: &ToolAdd) -> Result<Exit, Stop> {
     let what = format!("{} was not installed", shown(&args.file));
     let grant = args.grant.as_deref().map(|file| grant_text(file, &what)).transpose()?;
-    let component = Component::open(&args.file, &what)?;
-    let target = query(&path(&["v1", "tools"]), &[("name", args.name.as_deref())]);
-    let reply = match grant {
-        None => {
-            let length = component.length;
-            let mut body = component.watched(session);
-            session.client.upload(&what, &target, "application/wasm", length, &mut body)?
+    let send = |confirm: Option<&str>| {
+        let asked = [("name", args.name.as_deref()), ("confirm", confirm)];
+        upload(session, &what, &args.file, grant.as_deref(), &asked)
+    };
+    let reply = match send(None) {
+        Err(Stop::Problem(problem)) => {
+            let Some((confirm, changes)) = more_is_asked(&problem) else {
+                return Err(Stop::Problem(problem));
+            };
+            if !args.yes {
+                if session.json || !session.can_ask() {
+                    say(&changes)?;
+                    return Err(Stop::Problem(problem));
+                }
+                print(&changes)?;
+                if ask("\nInstall it all the same? [yes/no] ", &["yes", "no"])? != 0 {
+                    say("Nothing was installed.\n")?;
+                    return Ok(Exit::Refused);
+                }
+            }
+            send(Some(&confirm))?
         }
-        Some(grant) => {
-            let form = Form::new(&grant, &what)?;
-            let length = form.head.len() as u64 + component.length + form.tail.len() as u64;
-            let mut body = form.head.as_bytes().chain(component.watched(session)).chain(form.tail.as_bytes());
-            session.client.upload(&what, &target, &form.media, length, &mut body)?
-        }
+        other => other?,
     };
     session.print(&reply, || {
         let tool = reply.json()?;
@@ -60,9 +69,11 @@ fn add(session: &Session, args: &ToolAdd) -> Result<Exit, Stop> {
         let mut text = format!("{name} {}  installed\n", plain(tool.text("version").unwrap_or("?")));
         let mut rows = vec![Row::new("component", plain(tool.text("digest").unwrap_or("?")))];
         rows.push(Row::new("grant", plain(tool.text("grant_digest").unwrap_or("?"))));
+        rows.extend(gets(&tool));
         text.push_str(&aligned(&rows, "  "));
         text.push_str(&warnings(&tool));
-        if args.grant.is_none() {
+        let has_grant = tool.get("grant").and_then(|grant| grant.text("source")).is_some_and(|text| !text.is_empty());
+        if !has_grant {
             text.push_str(&format!(
                 "  It has no grant and reaches nothing. To give it one: countersign tool grant {name} grant.toml\n"
             ));
@@ -72,22 +83,116 @@ fn add(session: &Session, args: &ToolAdd) -> Result<Exit, Stop> {
     Ok(Exit::Done)
 }
 
-fn inspect(session: &Session, file: &Path) -> Result<Exit, Stop> {
+/// Sends a component, alone or with a grant.
+fn upload(
+    session: &Session,
+    what: &str,
+    file: &Path,
+    grant: Option<&str>,
+    asked: &[(&str, Option<&str>)],
+) -> Result<Reply, Stop> {
+    let component = Component::open(file, what)?;
+    let target = query(&path(&["v1", "tools"]), asked);
+    let Some(grant) = grant else {
+        let length = component.length;
+        let mut body = component.watched(session);
+        return session.client.upload(what, &target, "application/wasm", length, &mut body);
+    };
+    let form = Form::new(grant, what)?;
+    let length = form.head.len() as u64 + component.length + form.tail.len() as u64;
+    let mut body = form.head.as_bytes().chain(component.watched(session)).chain(form.tail.as_bytes());
+    session.client.upload(what, &target, &form.media, length, &mut body)
+}
+
+/// If a refusal says that more is asked for than is in force: the digest of a
+/// yes, and what differs, for a person.
+fn more_is_asked(problem: &Problem) -> Option<(String, String)> {
+    let json = Json::parse(problem.json.as_deref()?).ok()?;
+    if json.text("code") != Some("needs_confirmation") {
+        return None;
+    }
+    Some((json.text("confirm")?.to_owned(), differences(&json) + &voided(&json)))
+}
+
+/// What differs from what is in force, more first.
+fn differences(json: &Json) -> String {
+    let mut out = String::new();
+    let mut last = None;
+    for change in json.list("changes") {
+        let more = change.is_true("more");
+        if last.replace(more) != Some(more) {
+            out.push_str(if more {
+                "It would get more than it has now\n"
+            } else {
+                "It would also differ in\n"
+            });
+        }
+        let name = plain(change.text("what").unwrap_or("?"));
+        let side = |name: &str| change.text(name).map(|text| quoted(&shortened(text)));
+        out.push_str(&match (side("before"), side("after")) {
+            (Some(before), Some(after)) => format!("  {name}: {before} -> {after}\n"),
+            (None, Some(after)) => format!("  {name}: new: {after}\n"),
+            (Some(before), None) => format!("  {name}: no more: {before}\n"),
+            (None, None) => format!("  {name}\n"),
+        });
+    }
+    out
+}
+
+/// How many decisions would be for nothing.
+fn voided(json: &Json) -> String {
+    match json.list("voids").len() {
+        0 => String::new(),
+        n => format!("{n} pending actions would be void\n"),
+    }
+}
+
+/// Schemas and descriptions are long; that they differ is what counts here.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(160) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// A line for each import: what stands behind it.
+fn gets(tool: &Json) -> Vec<Row> {
+    let one = |(i, item): (usize, &Json)| {
+        let (import, gets) =
+            (plain(item.text("import").unwrap_or("?")), plain(item.text("gets").unwrap_or("?")));
+        Row::new(if i == 0 { "imports" } else { "" }, format!("{import}: {gets}"))
+    };
+    tool.list("gets").iter().enumerate().map(one).collect()
+}
+
+fn inspect(session: &Session, file: &Path, grant: Option<&Path>, name: Option<&str>) -> Result<Exit, Stop> {
     let what = format!("{} cannot be installed", shown(file));
-    let component = Component::open(file, &what)?;
-    let target = query(&path(&["v1", "tools"]), &[("dry_run", Some("true"))]);
-    let length = component.length;
-    let mut body = component.watched(session);
-    let reply = session.client.upload(&what, &target, "application/wasm", length, &mut body)?;
+    let grant = grant.map(|file| grant_text(file, &what)).transpose()?;
+    let reply = upload(session, &what, file, grant.as_deref(), &[("dry_run", Some("true")), ("name", name)])?;
     session.print(&reply, || {
         let json = reply.json()?;
-        Ok(inspection(json.get("inspection").unwrap_or(&json), session))
+        let mut text = inspection(json.get("inspection").unwrap_or(&json), gets(&json), session);
+        let routes = json.get("grant").map(|grant| grant.list("routes")).unwrap_or_default();
+        text.push_str(&format!("\n{}\n", session.paint.bold("What the grant lets it reach")));
+        let rows: Vec<Row> =
+            routes.iter().filter_map(Json::as_str).map(|route| Row::new("route", plain(route))).collect();
+        text.push_str(&if rows.is_empty() { "  nothing\n".to_owned() } else { aligned(&rows, "  ") });
+        if let Some(version) = json.get("in_force").and_then(|tool| tool.text("version")) {
+            let title = format!("What would differ from version {}, which is in force", plain(version));
+            text.push_str(&format!(
+                "\n{}\n{}{}",
+                session.paint.bold(&title),
+                differences(&json),
+                voided(&json)
+            ));
+        }
+        Ok(text)
     })?;
     Ok(Exit::Done)
 }
 
 /// What was found in a component, then what it says of itself.
-fn inspection(found: &Json, session: &Session) -> String {
+fn inspection(found: &Json, gets: Vec<Row>, session: &Session) -> String {
     // Nothing is folded: what a component may say of itself is bounded.
     let mut folder = Folder { full: true, folded: 0 };
     let mut rows = vec![
@@ -95,10 +200,9 @@ fn inspection(found: &Json, session: &Session) -> String {
         Row::new("size", size(found.whole("size").unwrap_or(0))),
         Row::new("can reconcile", if found.is_true("reconciles") { "yes" } else { "no" }),
     ];
-    for (member, name) in [("imports", "imports"), ("exports", "exports")] {
-        for (i, item) in found.list(member).iter().filter_map(Json::as_str).enumerate() {
-            rows.push(Row::new(if i == 0 { name } else { "" }, plain(item)));
-        }
+    rows.extend(gets);
+    for (i, item) in found.list("exports").iter().filter_map(Json::as_str).enumerate() {
+        rows.push(Row::new(if i == 0 { "exports" } else { "" }, plain(item)));
     }
     let mut out = session.paint.bold("What was found") + "\n" + &aligned(&rows, "  ");
     out.push_str(&warnings(found));
@@ -148,6 +252,7 @@ fn put_grant(session: &Session, name: &str, file: &Path, dry_run: bool) -> Resul
         for id in voids.iter().filter_map(Json::as_str) {
             text.push_str(&format!("  {}\n", plain(id)));
         }
+        text.push_str(&differences(&json));
         Ok(text)
     })?;
     Ok(Exit::Done)

@@ -122,6 +122,7 @@ fn title_of(code: &str) -> &'static str {
         code::INVALID_ARGUMENTS => "The arguments do not fit the tool",
         code::COMPONENT_REFUSED => "The component is refused",
         code::INVALID_GRANT => "The grant is refused",
+        code::NEEDS_CONFIRMATION => "It would get more than it has now",
         code::PLANNING_FAILED => "The tool ended before anything could be proposed",
         code::QUOTA_EXCEEDED => "Over a quota",
         code::UNAVAILABLE => "Not possible now",
@@ -179,6 +180,10 @@ impl From<GateError> for Problem {
             GateError::InDoubt { action, .. } => {
                 problem.with("action", action.id.to_string()).with("state", action.state.as_str())
             }
+            GateError::NeedsYes(prospect) => problem
+                .with("confirm", prospect.confirm.as_str())
+                .with("changes", json!(prospect.difference.changes))
+                .with("voids", json!(prospect.voids.iter().map(ToString::to_string).collect::<Vec<_>>())),
             GateError::QuotaExceeded { quota, retry_after, .. } => {
                 // Waiting is what helps, so it may be sent again as it is.
                 problem.retryable = true;

@@ -8,10 +8,10 @@ use axum::extract::{DefaultBodyLimit, FromRequest as _, Multipart, Request};
 use axum::response::Response;
 use bytes::Bytes;
 use countersign_domain::code;
-use countersign_domain::grant::MAX_GRANT_BYTES;
+use countersign_domain::grant::{Grant, MAX_GRANT_BYTES};
 use countersign_domain::id::{TenantId, ToolName};
 use countersign_domain::tool::InstalledTool;
-use countersign_gate::install::NO_GRANT;
+use countersign_gate::install::{Candidate, Consent, Prospect, what_it_gets};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -34,27 +34,65 @@ struct Upload {
     grant: Option<String>,
 }
 
-/// `POST /v1/tools`; with `?dry_run=true` it only says what was found.
+/// `POST /v1/tools`; with `?dry_run=true` it only says what was found and what
+/// would change. What would get more than is in force needs `?confirm=` with the
+/// digest that a refusal, or a dry run, gave.
 pub async fn install(mut call: Call) -> Result<Response, Problem> {
     let mut query = call.query()?;
     let name: Option<ToolName> = query.parsed("name")?;
     let dry_run = query.flag("dry_run")?;
+    let consent = query.parsed::<String>("confirm")?.map_or(Consent::None, Consent::To);
     query.finish()?;
     let upload = upload(&mut call).await?;
     let component: Arc<[u8]> = Arc::from(&upload.component[..]);
     drop(upload.component);
     let (gate, caller) = (call.app.gate.clone(), call.caller()?.clone());
-    if dry_run {
-        let inspection = detached(async move { gate.inspect(component).await }).await??;
-        return Ok(super::json(StatusCode::OK, &json!({ "installed": false, "inspection": inspection })));
-    }
+    let candidate = Candidate { name, bytes: component, grant: upload.grant };
     let tenant = caller.tenant.clone();
-    let tool = detached(async move {
-        let grant = upload.grant.as_deref().unwrap_or(NO_GRANT);
-        gate.install(&caller.tenant, &caller.principal, name, component, grant).await
-    })
-    .await??;
+    if dry_run {
+        let prospect = detached(async move { gate.prospect(&caller.tenant, &candidate).await }).await??;
+        return Ok(super::json(StatusCode::OK, &prospect_view(&prospect)));
+    }
+    let tool =
+        detached(async move { gate.install(&caller.tenant, &caller.principal, candidate, &consent).await })
+            .await??;
     shown(&call, &tenant, &tool.name, StatusCode::CREATED).await
+}
+
+/// What installing would do.
+fn prospect_view(prospect: &Prospect) -> Value {
+    let Prospect { name, inspection, grant, before, difference, confirm, voids } = prospect;
+    let voids: Vec<String> = voids.iter().map(ToString::to_string).collect();
+    json!({
+        "installed": false,
+        "name": name,
+        "inspection": inspection,
+        "gets": gets(&inspection.imports),
+        "grant": { "digest": grant.digest(), "routes": routes(grant), "effective": grant.effective().value() },
+        "in_force": before.as_ref().map(|tool| json!({ "version": tool.version, "digest": tool.component })),
+        "changes": difference.changes,
+        "voids": voids,
+        "needs_confirmation": prospect.needs_yes(),
+        "confirm": confirm,
+    })
+}
+
+/// Of each import, what stands behind it.
+fn gets(imports: &[String]) -> Vec<Value> {
+    imports.iter().map(|import| json!({ "import": import, "gets": what_it_gets(import) })).collect()
+}
+
+/// What a grant lets out, a line for each route.
+fn routes(grant: &Grant) -> Vec<String> {
+    let routes = grant.http().iter().map(|route| {
+        let secrets: Vec<&str> = route.secrets().map(|name| name.as_str()).collect();
+        match secrets.is_empty() {
+            true => format!("{route} ({})", route.recovery),
+            false => format!("{route} ({}), with the secrets {}", route.recovery, secrets.join(", ")),
+        }
+    });
+    let mail = grant.email().map(|email| format!("mail from {}", email.from));
+    routes.chain(mail).collect()
 }
 
 async fn upload(call: &mut Call) -> Result<Upload, Problem> {
@@ -153,7 +191,12 @@ async fn shown(
     if versions.is_empty() {
         return Err(Problem::not_found(&format!("tool {name}")));
     }
-    Ok(super::json(status, &view::tool(&versions, Some((&call.app.secrets, call.app.gate.sends_mail())))))
+    let mut view = view::tool(&versions, Some((&call.app.secrets, call.app.gate.sends_mail())));
+    if let (Some(current), Value::Object(members)) = (versions.iter().find(|tool| tool.current), &mut view) {
+        members.insert("gets".into(), json!(gets(&current.inspection.imports)));
+        members.insert("size".into(), json!(current.inspection.size));
+    }
+    Ok(super::json(status, &view))
 }
 
 /// `PUT /v1/tools/{name}/grant`; with `?dry_run=true` it only says what would
@@ -175,7 +218,10 @@ pub async fn put_grant(mut call: Call) -> Result<Response, Problem> {
         let voids: Vec<String> = change.voids.iter().map(ToString::to_string).collect();
         return Ok(super::json(
             StatusCode::OK,
-            &json!({ "changed": false, "same": change.same, "voids": voids }),
+            &json!({
+                "changed": false, "same": change.same, "voids": voids, "changes": change.difference.changes,
+                "asks_for_more": change.difference.asks_for_more(),
+            }),
         ));
     }
     let (by, tool) = (caller.clone(), name.clone());
