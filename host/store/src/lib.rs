@@ -12,6 +12,7 @@
 #![deny(missing_docs)]
 
 mod error;
+pub mod health;
 mod ledger;
 pub mod postgres;
 mod registry;

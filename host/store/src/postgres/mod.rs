@@ -9,6 +9,7 @@ mod claim;
 mod connect;
 mod decide;
 mod fault;
+mod health;
 mod ledger;
 mod migrate;
 mod record;
@@ -23,6 +24,7 @@ mod writer;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use health::examine;
 use tokio::sync::broadcast;
 use tokio_postgres::Config;
 

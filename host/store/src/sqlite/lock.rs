@@ -51,7 +51,7 @@ impl HostLock {
     }
 }
 
-fn lock_path(database: &Path) -> PathBuf {
+pub(crate) fn lock_path(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(".lock");
     PathBuf::from(name)

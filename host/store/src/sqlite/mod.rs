@@ -9,6 +9,7 @@ mod clock;
 mod connect;
 mod decide;
 mod fault;
+mod health;
 mod ledger;
 mod lock;
 mod migrate;
@@ -29,6 +30,7 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use health::examine;
 pub use writer::Figures;
 
 use self::lock::HostLock;

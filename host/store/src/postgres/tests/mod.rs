@@ -2,6 +2,7 @@
 
 mod cluster;
 mod figures;
+mod health;
 mod plans;
 #[cfg(feature = "planted-bugs")]
 mod planted;
