@@ -71,6 +71,8 @@ pub enum Stop {
     },
     /// The attempt is no longer alive, or was asked to stop.
     Halted,
+    /// Its host stops, and gives it back.
+    Released,
     /// The store failed before anything was claimed.
     Store(String),
 }
@@ -156,6 +158,7 @@ impl Ending<'_> {
                 Some(reason) => self.cancelled(reason),
                 None => return None,
             },
+            Stop::Released => self.released(),
             Stop::Diverged { ordinal, recorded, asked } => self.for_good(
                 code::REPLAY_DIVERGED,
                 format!(
@@ -275,6 +278,16 @@ impl Ending<'_> {
         let fact = Fact::FailedRetryably { standing: self.standing, why: message.clone() };
         let mut conclusion = self.state(fact, Some(ActionError { code: code.into(), message }));
         conclusion.next_attempt_after = Some(self.rest(retry_after));
+        conclusion
+    }
+
+    /// Due at once, wherever there is somebody to run it. Where an effect is
+    /// unknown it stays so: that nobody runs it any more settles nothing.
+    fn released(&self) -> Conclusion {
+        let message = "its host was told to stop and gave it back".to_owned();
+        let error = ActionError { code: code::WORKER_LOST.into(), message };
+        let mut conclusion = self.state(Fact::Released { standing: self.standing }, Some(error));
+        conclusion.next_attempt_after.get_or_insert(Duration::ZERO);
         conclusion
     }
 

@@ -299,11 +299,16 @@ impl Inner {
         // attempt would keep the lease for ever.
         let heartbeat = Heartbeat(tokio::spawn(beat(attempt.clone())));
         let running = self.components.invoke(call, Arc::new(Way(attempt.clone())));
-        let report = AssertUnwindSafe(running).catch_unwind().await.unwrap_or_else(|_| {
-            tracing::error!(action = %attempt.action.id, "the code that runs components panicked");
-            let why = "the host failed while it ran the tool".to_owned();
-            RunReport { ended: Ended::Trapped { why, limit: None }, log: Vec::new() }
-        });
+        let report = tokio::select! {
+            biased;
+            ran = AssertUnwindSafe(running).catch_unwind() => ran.unwrap_or_else(|_| {
+                tracing::error!(action = %attempt.action.id, "the code that runs components panicked");
+                let why = "the host failed while it ran the tool".to_owned();
+                RunReport { ended: Ended::Trapped { why, limit: None }, log: Vec::new() }
+            }),
+            // The component is let go of in the middle of whatever it does.
+            () = self.released(&attempt) => RunReport { ended: Ended::Stopped, log: Vec::new() },
+        };
         self.reached(Point::BeforeEnd, None).await;
         // Taken when no send runs any more: an attempt never ends while one does.
         let progress = if countersign_domain::planted::on("end-while-sending") {
@@ -343,6 +348,20 @@ impl Inner {
             result_misfit,
         })?;
         self.write_down(&attempt.action, attempt.id, conclusion, printed).await
+    }
+
+    /// Returns when this host gives its attempts back, once nothing of this one
+    /// is being sent; nothing more of it will be.
+    async fn released(&self, attempt: &Attempt) {
+        let mut releasing = self.releasing.subscribe();
+        if releasing.wait_for(|releasing| *releasing).await.is_err() {
+            // The gate is gone, and whatever it ran with it.
+            return std::future::pending().await;
+        }
+        // Held across a send, its record included.
+        let mut progress = attempt.progress.lock().await;
+        // Why it was stopped before, if it was, says more.
+        progress.stop.get_or_insert(Stop::Released);
     }
 
     /// An attempt that could not even begin.

@@ -113,6 +113,8 @@ pub(crate) struct Inner {
     nudge: tokio::sync::Notify,
     /// Set once: no new claims.
     draining: tokio::sync::watch::Sender<bool>,
+    /// Set once: attempts are given back as soon as nothing of theirs is sent.
+    releasing: tokio::sync::watch::Sender<bool>,
     config: GateConfig,
 }
 
@@ -142,6 +144,7 @@ impl Gate {
                 waiters,
                 nudge: tokio::sync::Notify::new(),
                 draining: tokio::sync::watch::Sender::new(false),
+                releasing: tokio::sync::watch::Sender::new(false),
                 config,
             }),
         }
@@ -163,6 +166,18 @@ impl Gate {
         self.inner.draining.send_replace(true);
         // Every place free means that no attempt runs.
         self.inner.places.all_free().await;
+    }
+
+    /// The same, but attempts that are not over within the limit are given back
+    /// as soon as nothing of theirs is being sent: another host, or the next
+    /// start, runs them again at once and from their records. A send is waited
+    /// for in any case; its own limit ends it.
+    pub async fn drain_within(&self, limit: Duration) {
+        let mut drained = std::pin::pin!(self.drain());
+        if tokio::time::timeout(limit, drained.as_mut()).await.is_err() {
+            self.inner.releasing.send_replace(true);
+            drained.await;
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod planted;
 mod proposing;
 mod quotas;
 mod racing;
+mod releasing;
 mod replay;
 mod resolving;
 mod rig;

@@ -78,6 +78,7 @@ fn break_2_6_nothing_but_outcome_lost_ends_an_attempt_over_an_open_effect() {
         (Some(|| Stop::TooManyEffects(3)), Ended::Stopped),
         (Some(|| Stop::NotSent { why: "refused".into(), retry_after: None }), Ended::Stopped),
         (Some(|| Stop::Store("gone".into())), Ended::Stopped),
+        (Some(|| Stop::Released), Ended::Stopped),
     ];
     for with in [With::AnUnknown, With::ASend] {
         for (stop, ended) in &ends {
@@ -126,6 +127,8 @@ fn how_an_attempt_ends_with_nothing_open() {
         (end(Nothing, Some(Stop::Halted), Ended::Stopped, None), "says nothing"),
         (end(Nothing, Some(Stop::Halted), Ended::Stopped, Some("no")), "cancelled cancelled"),
         (end(AWrite, Some(Stop::Halted), Ended::Stopped, Some("no")), "failed_terminal cancelled"),
+        (end(Nothing, Some(Stop::Released), Ended::Stopped, None), "failed_retryable worker_lost"),
+        (end(AWrite, Some(Stop::Released), Ended::Stopped, Some("no")), "failed_retryable worker_lost"),
         (
             end(AWrite, Some(Stop::TooManyEffects(1)), Ended::Stopped, None),
             "failed_terminal too_many_effects",
