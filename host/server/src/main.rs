@@ -1,19 +1,23 @@
 //! Countersign: the one binary. Reads the command line and hands over.
 //!
-//! `serve` opens a store and runs a host ([`serve`], [`wiring`], [`http`]);
+//! `serve` opens a store and runs a host ([`serve`], [`wiring`], [`http`]), and
+//! [`doctor`] looks at what that host would stand on;
 //! everything that asks a running host something is in [`cli`]; [`provider`] is
 //! something to send to, for tests and the demo.
 
 mod cli;
 mod config;
 mod demo;
+mod doctor;
 mod http;
 mod logging;
+mod metrics;
 mod provider;
 mod serve;
 mod shutdown;
 mod signals;
 mod tokens;
+mod webhook;
 mod wiring;
 
 use std::process::ExitCode;
@@ -38,6 +42,8 @@ const HELP: &str = "Exit codes: 0 done; 1 it could not be done, and standard err
 enum Command {
     /// Run a host: the HTTP API over a store
     Serve(config::ServeArgs),
+    /// Look at everything that `serve` stands on, and say what to do about it
+    Doctor(doctor::DoctorArgs),
     /// Play the failures: double approvals, crashes, lost replies; every count from the provider's log
     Demo(demo::DemoArgs),
     /// A provider for tests and the demo
@@ -55,6 +61,12 @@ fn main() -> ExitCode {
             Ok(code) => return code,
             Err(error) => Err(error),
         },
+        Command::Doctor(args) => {
+            match on_runtime(doctor::run(args, connection.data_dir, connection.json)) {
+                Ok(code) => return code,
+                Err(error) => Err(error),
+            }
+        }
         Command::Serve(args) => plant(&args).and_then(|()| on_runtime(serve::run(args, connection.data_dir))),
         Command::Provider(args) => on_runtime(provider::run(args)),
     };
@@ -67,7 +79,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn on_runtime(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+fn on_runtime<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(work);
     // A compilation that nobody waits for any more is not waited for here.

@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use crate::config::{Config, Role as Duty, ServeArgs};
 use crate::http::{self, Allowed, App};
 use crate::tokens::{HOME_TENANT, Tokens};
+use crate::webhook::Webhooks;
 use crate::wiring::{self, write_private};
 use crate::{config, logging, shutdown};
 
@@ -41,7 +42,7 @@ pub async fn run(args: ServeArgs, data_dir: Option<PathBuf>) -> anyhow::Result<(
     })?;
     let address = listener.local_addr().context("the own address is not known")?;
     let allowed = Allowed::new(address, config.public_url.as_ref());
-    let app = App::new(host.gate.clone(), allowed, secrets, stopping.clone());
+    let app = App::new(host.gate.clone(), allowed, secrets, stopping.clone(), host.metrics.clone());
     let made = first_tokens(&app.tokens, &**host.gate.store(), &config).await?;
     let address_file = AddressFile::write(&config.data_dir, address)?;
     say(address, &made, &config.data_dir);
@@ -55,10 +56,15 @@ pub async fn run(args: ServeArgs, data_dir: Option<PathBuf>) -> anyhow::Result<(
             }
         }
     });
+    let webhooks = Webhooks::new(std::mem::take(&mut config.webhooks), host.metrics.clone());
+    let delivering = webhooks.start();
     let gate = host.gate.clone();
-    let drained = async move { gate.drain().await };
+    let drain = config.drain;
+    let drained = async move { gate.drain_within(drain).await };
     http::listener::serve(listener, http::router(app, config.role != Duty::Worker), stopping, drained).await;
     let _ = tending.await;
+    // What was not acknowledged yet stands in the ledger.
+    drop(delivering);
     host.store.close().await;
     drop(address_file);
     tracing::info!("stopped");

@@ -17,11 +17,13 @@ use countersign_domain::tool::{Inspection, Preview};
 use countersign_gate::dispatch::{Dispatcher, DispatcherConfig, Secrets, SystemResolver};
 use countersign_gate::{ComponentError, Components, Effects, Gate, GateConfig};
 use countersign_sandbox::{EffectGate, Sandbox, SandboxConfig, SandboxError};
-use countersign_store::Store;
+use countersign_store::health::Census;
 use countersign_store::postgres::PostgresStore;
 use countersign_store::sqlite::{SqliteOptions, SqliteStore};
+use countersign_store::{Store, StoreError};
 
 use crate::config::{Config, StorePlace};
+use crate::metrics::{Metrics, Observed};
 use crate::signals;
 
 /// Bytes of the key that authenticates compiled components.
@@ -33,9 +35,12 @@ pub struct Host {
     pub gate: Gate,
     /// To be closed last.
     pub store: OpenStore,
+    /// What passes through both, counted.
+    pub metrics: Arc<Metrics>,
 }
 
-/// The store that the configuration names.
+/// The store that the configuration names. Clones share it.
+#[derive(Clone)]
 pub enum OpenStore {
     /// A file; this host holds its lock, so every lease in it is over.
     Sqlite(SqliteStore),
@@ -65,6 +70,14 @@ impl OpenStore {
         }
     }
 
+    /// How many actions stand where, now.
+    async fn census(&self) -> Result<Census, StoreError> {
+        match self {
+            OpenStore::Sqlite(store) => store.census().await,
+            OpenStore::Postgres(store) => store.census().await,
+        }
+    }
+
     /// Makes what was begun, and lets go.
     pub async fn close(&self) {
         match self {
@@ -80,6 +93,11 @@ impl OpenStore {
 /// The first thing that does not open: what, where, what to do.
 pub async fn open(config: &mut Config) -> anyhow::Result<Host> {
     let store = OpenStore::open(&config.store).await?;
+    let counted = store.clone();
+    let metrics = Arc::new(Metrics::new(Some(Box::new(move || {
+        let counted = counted.clone();
+        Box::pin(async move { counted.census().await })
+    }))));
     let sandbox = Sandbox::new(SandboxConfig {
         cache_dir: Some(config.data_dir.join("components")),
         cache_key: cache_key(&config.data_dir.join("components.key"))?,
@@ -92,7 +110,7 @@ pub async fn open(config: &mut Config) -> anyhow::Result<Host> {
         Arc::new(secrets),
     )?;
     let gate = Gate::new(
-        store.shared(),
+        Arc::new(Observed::new(store.shared(), metrics.clone())),
         Arc::new(SandboxComponents(sandbox)),
         dispatcher,
         signals::from_environment()?,
@@ -103,7 +121,7 @@ pub async fn open(config: &mut Config) -> anyhow::Result<Host> {
             ..GateConfig::default()
         },
     );
-    Ok(Host { gate, store })
+    Ok(Host { gate, store, metrics })
 }
 
 /// Who holds a lease, for people who look: this process, on this machine.

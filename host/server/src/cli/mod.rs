@@ -35,6 +35,7 @@ use std::process::ExitCode;
 pub use args::Verb;
 pub use discover::{Connection, default_data_dir};
 pub use paint::Paint;
+pub use text::plain;
 
 use self::args::ToolVerb;
 use self::discover::Need;

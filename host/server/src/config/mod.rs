@@ -6,6 +6,7 @@
 mod quota;
 mod smtp;
 mod store;
+mod webhook;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,6 +22,7 @@ use http::Uri;
 use serde::Deserialize;
 
 pub use self::store::StorePlace;
+pub use self::webhook::Webhook;
 
 /// Where a host listens that was not told otherwise: this machine only.
 const LISTEN: &str = "127.0.0.1:7171";
@@ -31,6 +33,10 @@ const STORE: &str = "countersign.db";
 /// Shortest and longest lease. Shorter than a second, a host that is only slow
 /// is taken for dead; longer than an hour, so is one that is.
 const LEASES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(3600));
+/// How long attempts may go on after the host was told to stop, unless it is
+/// said. Chosen: as long as the longest send by default, and as the usual
+/// patience of service managers allows.
+const DRAIN: Duration = Duration::from_secs(30);
 
 /// What `serve` takes. Each flag has an environment variable; both go before
 /// the file.
@@ -81,9 +87,12 @@ struct File {
     store: Option<String>,
     data_dir: Option<PathBuf>,
     lease: Option<String>,
+    drain: Option<String>,
     postgres: Option<store::Postgres>,
     smtp: Option<smtp::Smtp>,
     quota: Option<quota::Section>,
+    #[serde(default)]
+    webhook: Vec<webhook::Section>,
     #[serde(default)]
     secrets: BTreeMap<String, Source>,
 }
@@ -113,10 +122,16 @@ pub struct Config {
     pub lease: Duration,
     /// What each tenant, tool and caller may take up.
     pub quotas: Quotas,
+    /// How long attempts may go on when the host is told to stop.
+    pub drain: Duration,
     /// What grants may name.
     pub secrets: Vec<(SecretName, SecretValue)>,
     /// The server that mails go through; `None`: this host sends none.
     pub smtp: Option<SmtpConfig>,
+    /// Files that secrets are in, by the secrets' names.
+    pub secret_files: Vec<(String, PathBuf)>,
+    /// Who is told when an action waits for a person.
+    pub webhooks: Vec<Webhook>,
     /// What the operator should know, to be logged.
     pub warnings: Vec<String>,
 }
@@ -182,10 +197,12 @@ pub fn load(args: &ServeArgs, data_dir: Option<PathBuf>) -> Result<Config, Confi
     let listen = args.listen.clone().or(file.listen).unwrap_or_else(|| LISTEN.to_owned());
     let public_url = args.public_url.clone().or(file.public_url);
     let lease = args.lease.clone().or(file.lease);
-    let mut warnings = Vec::new();
+    let (mut warnings, mut secret_files) = (Vec::new(), Vec::new());
     let postgres = file.postgres.unwrap_or_default();
     let password =
         postgres.password().map(|source| value("postgres.password", source, beside, &mut warnings));
+    let password_file = postgres.password().and_then(|source| source.file.as_ref());
+    secret_files.extend(password_file.map(|file| ("postgres.password".to_owned(), beside.join(file))));
     let password = password.transpose()?;
     let store = match (&args.store, file.store) {
         (Some(text), _) => store::place(text, Path::new(""), postgres, password)?,
@@ -199,9 +216,17 @@ pub fn load(args: &ServeArgs, data_dir: Option<PathBuf>) -> Result<Config, Confi
     }
     let mut secrets = Vec::new();
     for (name, source) in file.secrets {
+        secret_files.extend(source.file.as_ref().map(|file| (name.clone(), beside.join(file))));
         secrets.push(secret(name, &source, beside, &mut warnings)?);
     }
     let smtp = file.smtp.map(|smtp| smtp.read(beside, &mut warnings)).transpose()?;
+    let mut webhooks = Vec::new();
+    for section in file.webhook {
+        let source = &section.secret;
+        secret_files.extend(source.file.as_ref().map(|file| ("webhook.secret".to_owned(), beside.join(file))));
+        let key = value("webhook.secret", source, beside, &mut warnings)?;
+        webhooks.push(webhook::webhook(section, &key)?);
+    }
     let listen = address(listen)?;
     if !listen.ip().is_loopback() {
         warnings.push(format!(
@@ -217,8 +242,11 @@ pub fn load(args: &ServeArgs, data_dir: Option<PathBuf>) -> Result<Config, Confi
         data_dir,
         lease: lease.map(lease_length).transpose()?.unwrap_or(Duration::from_secs(60)),
         quotas: quota::quotas(file.quota.unwrap_or_default())?,
+        drain: file.drain.map(drain_length).transpose()?.unwrap_or(DRAIN),
         secrets,
         smtp,
+        secret_files,
+        webhooks,
         warnings,
     })
 }
@@ -262,6 +290,14 @@ fn lease_length(text: String) -> Result<Duration, ConfigError> {
         Ok(lease) if (LEASES.0..=LEASES.1).contains(&lease) => Ok(lease),
         Ok(_) => Err(invalid("lease", text, "a lease is 500ms to 1h")),
         Err(why) => Err(invalid("lease", text, why)),
+    }
+}
+
+fn drain_length(text: String) -> Result<Duration, ConfigError> {
+    match parse_duration(&text) {
+        Ok(drain) if drain <= LEASES.1 => Ok(drain),
+        Ok(_) => Err(invalid("drain", text, "at most 1h; what is being sent is waited for in any case")),
+        Err(why) => Err(invalid("drain", text, why)),
     }
 }
 

@@ -1,9 +1,10 @@
-//! Is the process alive, and can it do its work? Open to anybody, and saying no
-//! more than that.
+//! Is the process alive, can it do its work, and what did it do? The first two
+//! are open to anybody, and say no more than that.
 
+use axum::body::Body;
 use axum::response::Response;
 use countersign_domain::code;
-use http::StatusCode;
+use http::{HeaderValue, StatusCode, header};
 use serde_json::json;
 
 use super::call::Call;
@@ -26,4 +27,14 @@ pub async fn ready(call: Call) -> Result<Response, Problem> {
             Err(Problem::new(code::UNAVAILABLE, "the store does not answer"))
         }
     }
+}
+
+/// `GET /metrics`: what this host counted, and how many actions of its ledger
+/// wait, in the text form of Prometheus.
+pub async fn metrics(call: Call) -> Result<Response, Problem> {
+    let text = call.app.metrics.scrape(call.app.gate.running()).await;
+    let mut response = Response::new(Body::from(text));
+    let content = HeaderValue::from_static(crate::metrics::CONTENT_TYPE);
+    response.headers_mut().insert(header::CONTENT_TYPE, content);
+    Ok(response)
 }

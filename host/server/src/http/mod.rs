@@ -46,6 +46,7 @@ use self::call::Call;
 use self::events::Streams;
 use self::problem::Problem;
 use self::routes::{Access, ROUTES, Route};
+use crate::metrics::Metrics;
 use crate::tokens::{Caller, Token, Tokens};
 
 /// What every handler can use.
@@ -64,6 +65,8 @@ pub struct App {
     streams: Arc<Streams>,
     /// Turns true once, when the host begins to stop.
     stopping: watch::Receiver<bool>,
+    /// What this host counted.
+    metrics: Arc<Metrics>,
 }
 
 impl App {
@@ -73,10 +76,11 @@ impl App {
         allowed: Allowed,
         secrets: BTreeSet<SecretName>,
         stopping: watch::Receiver<bool>,
+        metrics: Arc<Metrics>,
     ) -> Arc<App> {
         let tokens = Tokens::new(gate.store().clone());
         let (grants, streams) = (Grants::default(), Arc::default());
-        Arc::new(App { gate, tokens, grants, allowed, secrets, streams, stopping })
+        Arc::new(App { gate, tokens, grants, allowed, secrets, streams, stopping, metrics })
     }
 
     /// An action as it is shown.
@@ -102,10 +106,10 @@ impl App {
 }
 
 /// Builds the router from the table. A host that answers no callers says only
-/// whether it is well.
+/// whether it is well, and what it counted.
 pub fn router(app: Arc<App>, answers_callers: bool) -> Router {
     let mut router = Router::new();
-    for route in ROUTES.iter().filter(|route| answers_callers || route.access == Access::Open) {
+    for route in ROUTES.iter().filter(|route| answers_callers || route.is_about_the_host()) {
         let handler = move |State(app): State<Arc<App>>, request: Request| answer(app, route, request);
         router = router.route(route.path, on(route.filter, handler));
     }

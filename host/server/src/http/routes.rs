@@ -38,6 +38,14 @@ pub struct Route {
     pub handler: fn(Call) -> Answer,
 }
 
+impl Route {
+    /// Whether it is about the host and not about anybody's actions: every host
+    /// has these, whatever its role.
+    pub fn is_about_the_host(&self) -> bool {
+        matches!(self.access, Access::Open | METRICS)
+    }
+}
+
 const fn get(path: &'static str, access: Access, handler: fn(Call) -> Answer) -> Route {
     Route { method: "GET", filter: MethodFilter::GET, path, access, handler }
 }
@@ -55,12 +63,14 @@ const fn delete(path: &'static str, verb: Verb, handler: fn(Call) -> Answer) -> 
 }
 
 const LOOK: Access = Access::Needs(Verb::Look);
+const METRICS: Access = Access::Needs(Verb::Metrics);
 const TOKENS: Access = Access::Needs(Verb::Tokens);
 
 /// All of them.
 pub static ROUTES: &[Route] = &[
     get("/healthz", Access::Open, |call| Box::pin(health::live(call))),
     get("/readyz", Access::Open, |call| Box::pin(health::ready(call))),
+    get("/metrics", METRICS, |call| Box::pin(health::metrics(call))),
     post("/v1/tools", Verb::Install, |call| Box::pin(tools::install(call))),
     get("/v1/tools", LOOK, |call| Box::pin(tools::list(call))),
     get("/v1/tools/{name}", LOOK, |call| Box::pin(tools::show(call))),
@@ -95,6 +105,7 @@ mod tests {
     const EXPECTED: &[(&str, &str, &str)] = &[
         ("GET", "/healthz", "open"),
         ("GET", "/readyz", "open"),
+        ("GET", "/metrics", "operator"),
         ("POST", "/v1/tools", "operator"),
         ("GET", "/v1/tools", "agent approver operator admin"),
         ("GET", "/v1/tools/{name}", "agent approver operator admin"),
@@ -142,7 +153,7 @@ mod tests {
     #[test]
     fn nothing_that_is_got_changes_anything() {
         for route in ROUTES.iter().filter(|route| route.method == "GET") {
-            let looks = matches!(route.access, Access::Open | LOOK | TOKENS);
+            let looks = matches!(route.access, Access::Open | LOOK | METRICS | TOKENS);
             assert!(looks, "{}", route.path);
         }
     }

@@ -23,6 +23,7 @@ use tokio::sync::watch;
 
 use super::routes::{Access, ROUTES};
 use super::{Allowed, App, router};
+use crate::metrics::Metrics;
 
 /// A component that returns `{}` and asks for nothing.
 struct Nothing;
@@ -85,7 +86,7 @@ impl Surface {
         let gate = Gate::new(Arc::new(store), Arc::new(Nothing), dispatcher, None, GateConfig::default());
         let (stop, stopping) = watch::channel(false);
         let allowed = Allowed::new("127.0.0.1:7171".parse().expect("an address"), None);
-        let app = App::new(gate, allowed, BTreeSet::new(), stopping);
+        let app = App::new(gate, allowed, BTreeSet::new(), stopping, Arc::new(Metrics::new(None)));
         Surface { router: router(app.clone(), true), app, _stop: stop, _home: home }
     }
 
