@@ -6,12 +6,14 @@
 //! | file | what goes wrong |
 //! |---|---|
 //! | `database` | the database loses replies, dies, stands still |
+//! | `failover` | a standby takes over, with or without the last commits |
 //! | `fleet` | nothing: four hosts, one ledger, everybody at once |
 //! | `kills` | hosts are killed, or stand still, at random |
 //! | `pauses` | a host stands still at each point while another takes over |
 //! | `upstream` | the provider's side breaks |
 
 mod database;
+mod failover;
 mod fleet;
 mod kills;
 // Points at which a host can be stopped are in debug builds only.

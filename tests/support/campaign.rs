@@ -223,11 +223,11 @@ impl Load<'_> {
         let outcome = action.outcome();
         *table.ended.entry(action.ending()).or_default() += 1;
         let mut wrong = |what: String| table.broken.push(format!("{} ({id}): {what}", item.key));
-        if let Some(result) = &item.result {
-            if outcome != "succeeded" || action.raw("result") != *result {
-                table.lost += 1;
-                wrong(format!("an acknowledged result was lost: {result}, now {}", action.json));
-            }
+        if let Some(result) = &item.result
+            && (outcome != "succeeded" || action.raw("result") != *result)
+        {
+            table.lost += 1;
+            wrong(format!("an acknowledged result was lost: {result}, now {}", action.json));
         }
         if item.kind != Kind::Manual && outcome == "failed_terminal" {
             let code = action.text("/error/code");
@@ -377,6 +377,21 @@ pub struct Table {
 }
 
 impl Table {
+    /// Takes another round's counts in.
+    pub fn add(&mut self, other: Table) {
+        self.kills += other.kills;
+        self.actions += other.actions;
+        self.sends += other.sends;
+        self.effects += other.effects;
+        self.duplicates += other.duplicates;
+        self.lost += other.lost;
+        self.unknown += other.unknown;
+        self.doubts += other.doubts;
+        self.recovered.extend(other.recovered);
+        other.ended.into_iter().for_each(|(how, many)| *self.ended.entry(how).or_default() += many);
+        self.broken.extend(other.broken);
+    }
+
     /// Shows itself under a name, and panics if anything was broken. `lease`: the longest that was
     /// given, in whose multiples recovery is told.
     #[track_caller]

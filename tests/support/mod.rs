@@ -18,6 +18,7 @@ pub mod proxy;
 pub mod seed;
 pub mod sse;
 pub mod stage;
+pub mod standby;
 pub mod told;
 
 use std::path::PathBuf;

@@ -13,6 +13,7 @@ on_both_stores! {
     a_lost_reply_of_an_idempotent_provider_ends_succeeded_with_one_effect_under_one_key,
     p2_a_lost_reply_of_a_provider_without_keys_is_never_repeated_and_a_person_says_it_happened,
     break_9_did_not_happen_is_not_taken_before_the_send_has_settled_and_then_it_is_sent_once_more,
+    a_deadline_that_passes_while_a_person_looks_does_not_keep_what_happened_from_ending_succeeded,
     a_person_who_gives_up_ends_it_with_the_words_that_it_was_never_known,
     a_cancel_asked_while_the_outcome_is_unknown_never_hides_the_write,
     an_answer_that_never_comes_is_unknown_when_the_longest_send_is_over,
@@ -108,6 +109,29 @@ fn break_9_did_not_happen_is_not_taken_before_the_send_has_settled_and_then_it_i
     assert_eq!(sent[0].key, sent[1].key);
     let facts = stage.facts(&id);
     assert!(facts.contains(&"found_not_done".to_owned()), "{facts:?}");
+}
+
+fn a_deadline_that_passes_while_a_person_looks_does_not_keep_what_happened_from_ending_succeeded(
+    on: Backend,
+) {
+    let stage = Stage::on(on);
+    let route = Route::manual(stage.provider.port(), "/any/**");
+    stage.install_probe(
+        "manual",
+        &grant(
+            &format!("[approval]\nexecution_deadline = \"2s\"\n{SHORT}").replace("show = [\"/mode\"]\n", ""),
+            &[route],
+        ),
+    );
+    let id = lost(&stage, "/any/deadline");
+    // An approval lasts no longer than the deadline, and here no shorter.
+    super::expiry::wait_until(&stage.action(&id).text("/approval/expires_at"));
+    let answer = json!({ "status": 200, "body": "" });
+    let word = json!({ "ordinal": 1, "outcome": "happened", "answer": answer, "evidence": "their list" });
+    stage.resolve(&id, word).expect(200);
+    assert_eq!(stage.execute(&id).outcome(), "succeeded");
+    assert_eq!(stage.counts("/any/deadline", &id), (1, 1));
+    stage.facts(&id);
 }
 
 fn a_person_who_gives_up_ends_it_with_the_words_that_it_was_never_known(on: Backend) {
