@@ -3,7 +3,9 @@
 //! answers at once.
 //!
 //! `cargo bench -p countersign-sandbox --bench fresh_call` prints microseconds
-//! and the resident memory of the process.
+//! and the resident memory of the process, first for calls in this process, then
+//! for calls in guest processes (this program started again), one caller and
+//! several.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +16,7 @@ use countersign_domain::effect::{Answer, Effect, Passage};
 use countersign_domain::id::{ActionId, ComponentDigest, Digest};
 use countersign_domain::run::{Call, Ended, RunContext, RunLimits};
 use countersign_domain::time::Timestamp;
-use countersign_sandbox::{EffectGate, Sandbox, SandboxConfig};
+use countersign_sandbox::{EffectGate, ProcessCommand, Sandbox, SandboxConfig};
 
 const CALLS: usize = 20_000;
 
@@ -60,10 +62,32 @@ fn resident_mib() -> f64 {
     pages * 4_096.0 / f64::from(1 << 20)
 }
 
-#[tokio::main]
-async fn main() {
-    let sandbox = Sandbox::new(SandboxConfig::default()).expect("the engine starts");
-    println!("resident with the engine started: {:.0} MiB", resident_mib());
+/// The argument that makes this program a guest process.
+const GUEST: &str = "guest-process";
+
+fn main() {
+    if std::env::args().nth(1).as_deref() == Some(GUEST) {
+        return countersign_sandbox::guest_process().expect("a guest process");
+    }
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let _on = runtime.enter();
+    let here = Sandbox::new(SandboxConfig::default()).expect("the engine starts");
+    println!("in this process; resident with the engine started: {:.0} MiB", resident_mib());
+    runtime.block_on(figures(here));
+    let guests_in = ProcessCommand {
+        program: "/proc/self/exe".into(),
+        arguments: vec![GUEST.into()],
+        environment: Vec::new(),
+    };
+    let config = SandboxConfig { guests_in: Some(guests_in), ..SandboxConfig::default() };
+    println!("in guest processes");
+    runtime.block_on(figures(Sandbox::new(config).expect("the sandbox starts")));
+}
+
+/// Callers at the same time, for what a call costs when there is always work.
+const CALLERS: usize = 16;
+
+async fn figures(sandbox: Sandbox) {
     let cases = [
         ("probe", r#"{"mode":"no-effect"}"#),
         ("refund", r#"{"amount":1250,"currency":"eur","payment_intent":"pi_1"}"#),
@@ -75,18 +99,21 @@ async fn main() {
         sandbox.load(digest, bytes).await.expect("the component loads");
         let call = call(digest, arguments);
         let gate = Arc::new(AtOnce);
-        let (sandbox, calls) = (sandbox.clone(), CALLS);
+        let calls = CALLS;
         // On a worker of the runtime, as in the host.
-        let mut times = tokio::spawn(async move {
-            let mut times = Vec::with_capacity(calls);
-            for _ in 0..calls {
-                let (call, gate) = (call.clone(), gate.clone());
-                let started = Instant::now();
-                let report = sandbox.invoke(call, gate).await;
-                times.push(started.elapsed());
-                assert!(matches!(report.ended, Ended::Returned(_)), "{report:?}");
+        let mut times = tokio::spawn({
+            let (sandbox, call, gate) = (sandbox.clone(), call.clone(), gate.clone());
+            async move {
+                let mut times = Vec::with_capacity(calls);
+                for _ in 0..calls {
+                    let (call, gate) = (call.clone(), gate.clone());
+                    let started = Instant::now();
+                    let report = sandbox.invoke(call, gate).await;
+                    times.push(started.elapsed());
+                    assert!(matches!(report.ended, Ended::Returned(_)), "{report:?}");
+                }
+                times
             }
-            times
         })
         .await
         .expect("the calls run");
@@ -99,5 +126,20 @@ async fn main() {
             at(999),
             resident_mib()
         );
+        let started = Instant::now();
+        let callers: Vec<_> = (0..CALLERS)
+            .map(|_| {
+                let (sandbox, call, gate) = (sandbox.clone(), call.clone(), gate.clone());
+                tokio::spawn(async move {
+                    for _ in 0..CALLS / CALLERS {
+                        sandbox.invoke(call.clone(), gate.clone()).await;
+                    }
+                })
+            })
+            .collect();
+        for caller in callers {
+            caller.await.expect("a caller");
+        }
+        println!("         {CALLERS} callers: {:.0} calls/s", CALLS as f64 / started.elapsed().as_secs_f64());
     }
 }

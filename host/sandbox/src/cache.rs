@@ -1,5 +1,5 @@
-//! Compiled components on disk. What is loaded from here runs as machine code in
-//! this process, so a file counts only if this host wrote it: every file carries
+//! Compiled components on disk. What is loaded from here runs as machine code, so
+//! a file counts only if this host wrote it: every file carries
 //! an HMAC-SHA-256 over the component's digest, the engine's version and settings,
 //! and the content, checked over the whole file before any of it is looked at.
 //!
@@ -17,7 +17,6 @@ use countersign_domain::id::{ComponentDigest, Digest};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest as _, Sha256};
 use wasmtime::Engine;
-use wasmtime::component::Component;
 
 use crate::error::SandboxError;
 
@@ -64,9 +63,9 @@ impl Cache {
     }
 
     /// The compiled form of a component, if this host wrote one.
-    pub(crate) fn load(&self, engine: &Engine, digest: ComponentDigest) -> Option<Component> {
+    pub(crate) fn load(&self, digest: ComponentDigest) -> Option<Vec<u8>> {
         let path = self.path(digest);
-        let file = match fs::read(&path) {
+        let mut file = match fs::read(&path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
             Err(e) => {
@@ -79,23 +78,14 @@ impl Cache {
             tracing::warn!(path = %path.display(), "a compiled component is not ours; compiling again");
             return None;
         }
-        match deserialize(engine, content) {
-            Ok(component) => Some(component),
-            Err(e) => {
-                tracing::warn!(path = %path.display(), error = %e, "a compiled component does not load");
-                None
-            }
-        }
+        file.drain(..CODE);
+        Some(file)
     }
 
     /// Keeps a compiled form. A failure costs the next start a compilation.
-    pub(crate) fn store(&self, digest: ComponentDigest, component: &Component) {
+    pub(crate) fn store(&self, digest: ComponentDigest, compiled: &[u8]) {
         let path = self.path(digest);
-        let result = component
-            .serialize()
-            .map_err(|e| io::Error::other(e.to_string()))
-            .and_then(|content| self.write(digest, &path, &content));
-        if let Err(e) = result {
+        if let Err(e) = self.write(digest, &path, compiled) {
             tracing::warn!(path = %path.display(), error = %e, "a compiled component is not kept");
         }
     }
@@ -116,20 +106,6 @@ impl Cache {
         }
         written
     }
-}
-
-/// Turns authenticated bytes into a component.
-///
-/// From memory and not from the file: between check and use a file could change.
-#[expect(
-    unsafe_code,
-    reason = "wasmtime loads machine code by this function only; the file is authenticated"
-)]
-fn deserialize(engine: &Engine, content: &[u8]) -> wasmtime::Result<Component> {
-    // SAFETY: the caller is `Cache::load`, which has just checked the HMAC over
-    // exactly these bytes; they are what `Component::serialize` gave in `store`
-    // under the same key and the same engine settings.
-    unsafe { Component::deserialize(engine, content) }
 }
 
 /// SHA-256 in the shape that `Hash` wants: wasmtime gives its settings only so.

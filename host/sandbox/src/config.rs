@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::process::{CompileLimits, ProcessCommand};
+
 /// How the sandbox is built. [`Default`] suits one small host.
 #[derive(Clone)]
 pub struct SandboxConfig {
@@ -11,14 +13,14 @@ pub struct SandboxConfig {
     /// host. `None`: compiled again at every start.
     pub cache_dir: Option<PathBuf>,
     /// Key that authenticates the files in `cache_dir`. A compiled component is
-    /// machine code: whoever can forge one runs code in this process. Keep the
+    /// machine code: whoever can forge one runs code where components run. Keep the
     /// key where the folder is not.
     pub cache_key: [u8; 32],
     /// The largest component that is taken, bytes. 64 MiB: one that carries a
     /// Python interpreter has about 22 MB.
     pub max_component_bytes: u64,
-    /// Runs at the same time; one more is `Unavailable`. Each costs address space
-    /// when the host starts, and memory only while it runs (about 20 KiB while it
+    /// Runs at the same time in one process; one more is `Unavailable`. Each costs
+    /// address space when the process starts, and memory only while it runs (about 20 KiB while it
     /// waits, plus what the component touches). Linux allows a process 65,530
     /// memory mappings, enough for about 12,000 runs.
     pub max_runs: u32,
@@ -28,6 +30,17 @@ pub struct SandboxConfig {
     /// How often a running component is looked at. It may overrun its CPU limit
     /// by two of these; shorter costs speed.
     pub epoch_tick: Duration,
+    /// How a process is started that compiles one component. `None`: components
+    /// are compiled in this process, where nothing can stop the compiler; for
+    /// components that are known.
+    pub compile_in: Option<ProcessCommand>,
+    /// What such a process may take.
+    pub compile_limits: CompileLimits,
+    /// How a process is started that runs components. `None`: they run in this
+    /// process, and a hole in the engine is a hole in the host.
+    pub guests_in: Option<ProcessCommand>,
+    /// How many such processes one tenant may have at the same time.
+    pub guest_processes: usize,
 }
 
 impl Default for SandboxConfig {
@@ -39,6 +52,10 @@ impl Default for SandboxConfig {
             max_runs: 512,
             max_memory: 1 << 30,
             epoch_tick: Duration::from_millis(10),
+            compile_in: None,
+            compile_limits: CompileLimits::default(),
+            guests_in: None,
+            guest_processes: 2,
         }
     }
 }
@@ -52,6 +69,10 @@ impl std::fmt::Debug for SandboxConfig {
             .field("max_runs", &self.max_runs)
             .field("max_memory", &self.max_memory)
             .field("epoch_tick", &self.epoch_tick)
+            .field("compile_in", &self.compile_in)
+            .field("compile_limits", &self.compile_limits)
+            .field("guests_in", &self.guests_in)
+            .field("guest_processes", &self.guest_processes)
             .finish()
     }
 }

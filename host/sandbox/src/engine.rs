@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, Strategy};
+use wasmtime::{
+    Config, CustomCodeMemory, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, Strategy,
+};
 
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
@@ -23,7 +25,36 @@ const MEMORIES_PER_RUN: u32 = 2;
 /// Tables of one run; a component needs at least two.
 const TABLES_PER_RUN: u32 = 4;
 
+/// An engine that runs components, in a pool.
 pub(crate) fn engine(config: &SandboxConfig) -> Result<Engine, SandboxError> {
+    let mut c = settings();
+    c.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(config)));
+    start(&c)
+}
+
+/// The same in a guest process, where code is in mappings that the host gave.
+pub(crate) fn guest(config: &SandboxConfig, code: Arc<dyn CustomCodeMemory>) -> Result<Engine, SandboxError> {
+    let mut c = settings();
+    c.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(config)));
+    c.with_custom_code_memory(Some(code));
+    start(&c)
+}
+
+/// An engine that compiles for those two, and runs nothing: it has no pool, which
+/// takes more address space than a process that compiles may have.
+pub(crate) fn compiler() -> Result<Engine, SandboxError> {
+    start(&settings())
+}
+
+fn start(config: &Config) -> Result<Engine, SandboxError> {
+    Engine::new(config).map_err(|e| {
+        SandboxError::Engine(format!(
+            "{e:#} (if address space is short, a smaller `max_runs` needs less of it)"
+        ))
+    })
+}
+
+fn settings() -> Config {
     let mut c = Config::new();
 
     // The Cranelift compiler and nothing else; wasmtime's other one, Winch, had
@@ -61,12 +92,7 @@ pub(crate) fn engine(config: &SandboxConfig) -> Result<Engine, SandboxError> {
     // that the component chose, and cost time.
     c.wasm_backtrace_max_frames(None);
 
-    c.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(config)));
-    Engine::new(&c).map_err(|e| {
-        SandboxError::Engine(format!(
-            "{e:#} (if address space is short, a smaller `max_runs` needs less of it)"
-        ))
-    })
+    c
 }
 
 /// Slots are reserved as address space when the host starts and become memory

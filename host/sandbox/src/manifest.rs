@@ -108,6 +108,26 @@ pub(crate) fn warnings(manifest: &Manifest, imports: &[String]) -> Vec<String> {
     warnings
 }
 
+/// The same checks over a manifest that was checked somewhere else.
+pub(crate) fn checked(said: Manifest) -> Result<Manifest, SandboxError> {
+    let effect = |e: DeclaredEffect| wit::DeclaredEffect { host: e.host, methods: e.methods, why: e.why };
+    manifest(wit::Manifest {
+        name: said.name,
+        version: said.version,
+        title: said.title,
+        description: said.description,
+        input_schema: said.input_schema.to_string(),
+        output_schema: said.output_schema.map(|schema| schema.to_string()),
+        effects: said.effects.into_iter().map(effect).collect(),
+    })
+}
+
+/// The same checks over a preview that was checked somewhere else.
+pub(crate) fn checked_preview(said: Preview) -> Result<Preview, String> {
+    let field = |f: PreviewField| wit::PreviewField { label: f.label, value: f.value };
+    preview(wit::ToolPreview { title: said.title, fields: said.fields.into_iter().map(field).collect() })
+}
+
 /// Checks a preview; the error is for the tool's author.
 pub(crate) fn preview(said: wit::ToolPreview) -> Result<Preview, String> {
     let plain = |e: SandboxError| e.to_string();

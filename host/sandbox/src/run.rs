@@ -136,16 +136,22 @@ pub(crate) fn result(said: Result<String, wit::Failure>, limits: &RunLimits) -> 
 
 /// A tool's failure, its text bounded.
 pub(crate) fn failure(said: wit::Failure) -> ToolFailure {
-    let bounded = |mut text: String| {
-        text.truncate(text.floor_char_boundary(FAILURE_BYTES));
-        text
-    };
-    match said {
-        wit::Failure::InvalidArguments(text) => ToolFailure::InvalidArguments(bounded(text)),
-        wit::Failure::Refused(text) => ToolFailure::Refused(bounded(text)),
+    bounded(match said {
+        wit::Failure::InvalidArguments(text) => ToolFailure::InvalidArguments(text),
+        wit::Failure::Refused(text) => ToolFailure::Refused(text),
         wit::Failure::TryLater(after) => {
             ToolFailure::TryLater { reason: "the tool asks to be called again later".to_owned(), after }
         }
-        wit::Failure::Broken(text) => ToolFailure::Broken(bounded(text)),
-    }
+        wit::Failure::Broken(text) => ToolFailure::Broken(text),
+    })
+}
+
+/// A failure, its text bounded.
+pub(crate) fn bounded(mut failure: ToolFailure) -> ToolFailure {
+    let (ToolFailure::InvalidArguments(text)
+    | ToolFailure::Refused(text)
+    | ToolFailure::Broken(text)
+    | ToolFailure::TryLater { reason: text, .. }) = &mut failure;
+    text.truncate(text.floor_char_boundary(FAILURE_BYTES));
+    failure
 }

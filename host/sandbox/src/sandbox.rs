@@ -1,71 +1,53 @@
-//! The room's face: take a component, look at it, run it.
+//! The room's face: take a component, look at it, run it. What runs, runs in this
+//! process (`local`) or in processes of the room's own (`process`); who asks cannot
+//! tell.
 
-use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::Arc;
 
 use countersign_domain::effect::EffectRecord;
 use countersign_domain::id::{ComponentDigest, Digest};
-use countersign_domain::run::{Call, Ended, RunLimits, RunReport};
-use countersign_domain::tool::{Inspection, Preview};
+use countersign_domain::run::{Call, Ended, RunReport};
+use countersign_domain::tool::{Inspection, Manifest, Preview};
+use tokio::sync::Semaphore;
 use wasmtime::Engine;
-use wasmtime::component::{Component, Linker};
 
 use crate::admit::{self, Admitted};
-use crate::bindings::reconciling::ReconcilingFacePre;
-use crate::bindings::tool::FacePre;
 use crate::cache::Cache;
-use crate::compile;
 use crate::config::SandboxConfig;
 use crate::effect_gate::EffectGate;
-use crate::engine::{self, Ticker};
 use crate::error::SandboxError;
-use crate::reconcile::{self, ReconcileReport, Verdict};
-use crate::run;
-use crate::state::{Setting, State};
-use crate::{linker, manifest};
+use crate::local::{Local, RECONCILER, TOOL};
+use crate::process::{self, CompileLimits, Pool, ProcessCommand};
+use crate::reconcile::ReconcileReport;
+use crate::{compile, engine, manifest};
 
-/// The interface that makes a component a tool.
-const TOOL: &str = "countersign:tool/tool@0.1.0";
-/// The interface of a tool that can say what became of a send.
-const RECONCILER: &str = "countersign:tool/reconciler@0.1.0";
-
-/// What `describe` gets. It answers from constants; interpreters need some
-/// memory to start.
-const DESCRIBE: RunLimits = RunLimits {
-    memory: 128 << 20,
-    cpu: Duration::from_secs(1),
-    wall: Duration::from_secs(5),
-    result: 256 << 10,
-    log: 4 << 10,
-    request_body: 0,
-};
-/// The running time of a preview. Nothing in one can wait: time is virtual and
-/// every request is denied.
-const PREVIEW: Duration = Duration::from_millis(100);
-/// A preview that is not over by then, for want of a processor, is given up.
-const PREVIEW_WALL: Duration = Duration::from_secs(1);
+/// Components that are compiled at the same time. Each may take a minute of all
+/// processors; with one, whoever installs such a component keeps everybody else
+/// from installing anything.
+const COMPILATIONS: usize = 2;
 
 /// Runs components. Cheap to clone; all clones are one.
 #[derive(Clone)]
 pub struct Sandbox(Arc<Inner>);
 
 struct Inner {
-    engine: Engine,
-    linker: Linker<State>,
+    runner: Runner,
+    compiler: Compiler,
     cache: Option<Cache>,
     max_component_bytes: u64,
-    /// Ready to instantiate, for as long as the host runs.
-    tools: RwLock<HashMap<ComponentDigest, Arc<Tool>>>,
-    /// Held while something is compiled: one at a time, it takes all cores.
-    compiling: tokio::sync::Mutex<()>,
-    _ticker: Ticker,
+    compilations: Semaphore,
 }
 
-/// A linked component.
-struct Tool {
-    face: FacePre<State>,
-    reconciling: Option<ReconcilingFacePre<State>>,
+/// Where components run.
+enum Runner {
+    Here(Local),
+    Elsewhere(Pool),
+}
+
+/// Where components are compiled.
+enum Compiler {
+    Here(Engine),
+    Elsewhere(ProcessCommand, CompileLimits),
 }
 
 /// Where a component's code came from.
@@ -80,25 +62,31 @@ pub enum Loaded {
 }
 
 impl Sandbox {
-    /// Starts the engine and its clock thread, and opens the cache.
+    /// Starts the engine and its clock thread, unless components run in processes
+    /// of their own, and opens the cache. Those processes are started when they
+    /// are needed, and heard on the runtime in which this is called.
     ///
     /// # Errors
     /// [`SandboxError::Engine`], [`SandboxError::CacheFolder`].
     pub fn new(config: SandboxConfig) -> Result<Sandbox, SandboxError> {
-        let engine = engine::engine(&config)?;
-        let linker = linker::linker(&engine).map_err(|e| SandboxError::Engine(format!("{e:#}")))?;
+        let compiler = engine::compiler()?;
         let cache = match &config.cache_dir {
-            Some(dir) => Some(Cache::open(dir, config.cache_key, &engine)?),
+            Some(dir) => Some(Cache::open(dir, config.cache_key, &compiler)?),
             None => None,
         };
+        let runner = match &config.guests_in {
+            Some(command) => Runner::Elsewhere(Pool::new(&config, command.clone())?),
+            None => Runner::Here(Local::new(engine::engine(&config)?, &config)?),
+        };
         Ok(Sandbox(Arc::new(Inner {
-            _ticker: Ticker::start(&engine, config.epoch_tick)?,
-            linker,
+            runner,
+            compiler: match config.compile_in {
+                Some(command) => Compiler::Elsewhere(command, config.compile_limits),
+                None => Compiler::Here(compiler),
+            },
             cache,
             max_component_bytes: config.max_component_bytes,
-            tools: RwLock::default(),
-            compiling: tokio::sync::Mutex::default(),
-            engine,
+            compilations: Semaphore::new(COMPILATIONS),
         })))
     }
 
@@ -136,26 +124,10 @@ impl Sandbox {
         })
     }
 
-    async fn describe(
-        &self,
-        digest: ComponentDigest,
-    ) -> Result<countersign_domain::tool::Manifest, SandboxError> {
-        let tool =
-            self.tool(digest).map_err(|_| SandboxError::Busy("the component was unloaded".to_owned()))?;
-        let setting = Setting::bare(DESCRIBE);
-        let said = run::run(&self.0.engine, &setting, async |store| {
-            let face = tool.face.instantiate_async(&mut *store).await?;
-            face.countersign_tool_tool().call_describe(store).await
-        })
-        .await;
-        match said {
-            Ok(said) => manifest::manifest(said),
-            Err(Ended::Unavailable(why)) => Err(SandboxError::Busy(why)),
-            Err(Ended::Trapped { why, .. }) => {
-                Err(SandboxError::refused("`describe`", format!("it failed: {why}")))
-            }
-            // No gate is there to stop it, and it returns no failure.
-            Err(other) => Err(SandboxError::refused("`describe`", format!("it ended oddly: {other:?}"))),
+    async fn describe(&self, digest: ComponentDigest) -> Result<Manifest, SandboxError> {
+        match &self.0.runner {
+            Runner::Here(local) => local.describe(digest).await,
+            Runner::Elsewhere(pool) => pool.describe(digest).await,
         }
     }
 
@@ -169,47 +141,55 @@ impl Sandbox {
         if self.is_loaded(digest) {
             return Ok(Loaded::Already);
         }
-        let _one_at_a_time = self.0.compiling.lock().await;
+        let (inner, given) = (self.0.clone(), bytes.clone());
+        let cached = blocking(move || {
+            let found = ComponentDigest(Digest::of(&given));
+            if found != digest {
+                return Err(SandboxError::WrongBytes { expected: digest, found });
+            }
+            // Read before anybody's compilation is waited for.
+            let Some(compiled) = inner.cache.as_ref().and_then(|cache| cache.load(digest)) else {
+                return Ok(false);
+            };
+            let adopted = inner.adopt(digest, &compiled);
+            if let Err(error) = &adopted {
+                tracing::warn!(%digest, %error, "a compiled component does not load; compiling again");
+            }
+            Ok(adopted.is_ok())
+        })
+        .await?;
+        if cached {
+            return Ok(Loaded::FromCache);
+        }
+        let Ok(_turn) = self.0.compilations.acquire().await else {
+            return Err(SandboxError::Busy("the host is stopping".to_owned()));
+        };
         // Somebody else may have loaded it while we waited.
         if self.is_loaded(digest) {
             return Ok(Loaded::Already);
         }
         let inner = self.0.clone();
         blocking(move || {
-            let found = ComponentDigest(Digest::of(&bytes));
-            if found != digest {
-                return Err(SandboxError::WrongBytes { expected: digest, found });
-            }
-            let cached = inner.cache.as_ref().and_then(|cache| cache.load(&inner.engine, digest));
-            let (component, loaded) = match cached {
-                Some(component) => (component, Loaded::FromCache),
-                None => {
-                    has_tool(&admit::admit(&bytes, inner.max_component_bytes)?)?;
-                    let component = compile::compile(&inner.engine, &bytes)?;
-                    if let Some(cache) = &inner.cache {
-                        cache.store(digest, &component);
-                    }
-                    (component, Loaded::Compiled)
-                }
+            has_tool(&admit::admit(&bytes, inner.max_component_bytes)?)?;
+            let compiled = match &inner.compiler {
+                Compiler::Here(engine) => compile::compile(engine, &bytes)?,
+                Compiler::Elsewhere(command, limits) => process::compile(command, *limits, &bytes)?,
             };
-            let tool = Arc::new(link(&inner, &component)?);
-            inner.tools.write().unwrap_or_else(PoisonError::into_inner).insert(digest, tool);
-            Ok(loaded)
+            if let Some(cache) = &inner.cache {
+                cache.store(digest, &compiled);
+            }
+            inner.adopt(digest, &compiled)?;
+            Ok(Loaded::Compiled)
         })
         .await
     }
 
     /// Whether a component is ready to run.
     pub fn is_loaded(&self, digest: ComponentDigest) -> bool {
-        self.0.tools.read().unwrap_or_else(PoisonError::into_inner).contains_key(&digest)
-    }
-
-    fn tool(&self, digest: ComponentDigest) -> Result<Arc<Tool>, Ended> {
-        let tools = self.0.tools.read().unwrap_or_else(PoisonError::into_inner);
-        tools
-            .get(&digest)
-            .cloned()
-            .ok_or_else(|| Ended::Unavailable(format!("component {digest} is not loaded")))
+        match &self.0.runner {
+            Runner::Here(local) => local.is_loaded(digest),
+            Runner::Elsewhere(pool) => pool.is_loaded(digest),
+        }
     }
 
     /// The tool's own words about a call. It can reach nothing: every request is
@@ -219,21 +199,9 @@ impl Sandbox {
     /// How it ended without a preview: `Failed` with the tool's failure,
     /// `Trapped`, or `Unavailable`.
     pub async fn preview(&self, call: Call) -> Result<Preview, Ended> {
-        let tool = self.tool(call.component)?;
-        let mut limits = call.limits;
-        limits.cpu = limits.cpu.min(PREVIEW);
-        limits.wall = limits.wall.min(PREVIEW_WALL);
-        let setting = Setting::of(&call, limits, None);
-        let arguments = call.arguments.into_string();
-        let said = run::run(&self.0.engine, &setting, async |store| {
-            let face = tool.face.instantiate_async(&mut *store).await?;
-            face.countersign_tool_tool().call_preview(store, &arguments).await
-        })
-        .await?;
-        match said {
-            Ok(said) => manifest::preview(said)
-                .map_err(|why| Ended::Failed(countersign_domain::run::ToolFailure::Broken(why))),
-            Err(failure) => Err(Ended::Failed(run::failure(failure))),
+        match &self.0.runner {
+            Runner::Here(local) => local.preview(call).await,
+            Runner::Elsewhere(pool) => pool.preview(call).await,
         }
     }
 
@@ -244,22 +212,10 @@ impl Sandbox {
     /// A result is JSON in canonical form and within its limit; whether it fits
     /// the tool's schema is not checked here.
     pub async fn invoke(&self, call: Call, gate: Arc<dyn EffectGate>) -> RunReport {
-        let tool = match self.tool(call.component) {
-            Ok(tool) => tool,
-            Err(ended) => return RunReport { ended, log: Vec::new() },
-        };
-        let setting = Setting::of(&call, call.limits, Some(gate));
-        let arguments = call.arguments.into_string();
-        let said = run::run(&self.0.engine, &setting, async |store| {
-            let face = tool.face.instantiate_async(&mut *store).await?;
-            face.countersign_tool_tool().call_invoke(store, &arguments).await
-        })
-        .await;
-        let ended = match said {
-            Ok(said) => run::result(said, &setting.limits),
-            Err(ended) => ended,
-        };
-        RunReport { ended, log: setting.output.take() }
+        match &self.0.runner {
+            Runner::Here(local) => local.invoke(call, gate).await,
+            Runner::Elsewhere(pool) => pool.invoke(call, gate).await,
+        }
     }
 
     /// Asks the tool what became of one of its effects. The reads that it makes
@@ -272,25 +228,20 @@ impl Sandbox {
         effect: &EffectRecord,
         gate: Arc<dyn EffectGate>,
     ) -> ReconcileReport {
-        let tool = match self.tool(call.component) {
-            Ok(tool) => tool,
-            Err(ended) => return ReconcileReport { verdict: Err(ended), log: Vec::new() },
-        };
-        let Some(reconciling) = &tool.reconciling else {
-            let ended = Ended::Unavailable("the tool does not export countersign:tool/reconciler".to_owned());
-            return ReconcileReport { verdict: Err(ended), log: Vec::new() };
-        };
-        let setting = Setting::of(&call, call.limits, Some(gate));
-        let recorded = reconcile::recorded(effect);
-        let arguments = call.arguments.into_string();
-        let verdict: Result<Verdict, Ended> = run::run(&self.0.engine, &setting, async |store| {
-            let face = reconciling.instantiate_async(&mut *store).await?;
-            let reconciler = face.countersign_tool_reconciler();
-            reconciler.call_reconcile(store, &arguments, &recorded).await
-        })
-        .await
-        .map(reconcile::verdict);
-        ReconcileReport { verdict, log: setting.output.take() }
+        match &self.0.runner {
+            Runner::Here(local) => local.reconcile(call, effect, gate).await,
+            Runner::Elsewhere(pool) => pool.reconcile(call, effect, gate).await,
+        }
+    }
+}
+
+impl Inner {
+    /// Takes over what the compiler gave.
+    fn adopt(&self, digest: ComponentDigest, compiled: &[u8]) -> Result<(), SandboxError> {
+        match &self.runner {
+            Runner::Here(local) => local.adopt(digest, &compile::component(local.engine(), compiled)?),
+            Runner::Elsewhere(pool) => pool.adopt(digest, compiled),
+        }
     }
 }
 
@@ -309,23 +260,6 @@ fn has_tool(admitted: &Admitted) -> Result<(), SandboxError> {
              that interface; components of plain functions are not taken by this version"
         ),
     ))
-}
-
-fn link(inner: &Inner, component: &Component) -> Result<Tool, SandboxError> {
-    let pre = inner.linker.instantiate_pre(component).map_err(|e| {
-        SandboxError::refused("an import", format!("it does not fit what the host has: {e:#}"))
-    })?;
-    let misfit = |what: &'static str| {
-        move |e: wasmtime::Error| {
-            SandboxError::refused(format!("export `{what}`"), format!("it does not fit the interface: {e:#}"))
-        }
-    };
-    let reconciling = match component.get_export_index(None, RECONCILER) {
-        Some(_) => Some(ReconcilingFacePre::new(pre.clone()).map_err(misfit(RECONCILER))?),
-        None => None,
-    };
-    let face = FacePre::new(pre).map_err(misfit(TOOL))?;
-    Ok(Tool { face, reconciling })
 }
 
 /// Runs something slow beside the runtime's threads.

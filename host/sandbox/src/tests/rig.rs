@@ -17,24 +17,39 @@ use tokio::sync::{OnceCell, Semaphore};
 use crate::{EffectGate, Sandbox, SandboxConfig};
 
 /// 2026-09-21T13:20:00Z.
-pub(super) const STARTED: Timestamp = Timestamp::from_micros(1_790_000_400_000_000);
+pub(crate) const STARTED: Timestamp = Timestamp::from_micros(1_790_000_400_000_000);
 
 /// The example component of that name.
-pub(super) fn component(name: &str) -> Arc<[u8]> {
+pub(crate) fn component(name: &str) -> Arc<[u8]> {
     let path = format!("{}/../../guest-examples/prebuilt/{name}.wasm", env!("CARGO_MANIFEST_DIR"));
     std::fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}")).into()
 }
 
-pub(super) fn digest(bytes: &[u8]) -> ComponentDigest {
+/// A component that is not kept with the sources, from the folder of those just built. `None`, and
+/// said aloud, where there is none; where everything has to be there, that is a failure.
+#[expect(clippy::disallowed_methods, reason = "how a test binary is told anything")]
+pub(crate) fn component_built(name: &str) -> Option<Arc<[u8]>> {
+    let found = std::env::var_os("COUNTERSIGN_GUESTS")
+        .and_then(|folder| std::fs::read(std::path::Path::new(&folder).join(format!("{name}.wasm"))).ok());
+    if found.is_none() {
+        let why = format!("{name}.wasm is not in COUNTERSIGN_GUESTS; `guest-examples/build` makes it");
+        let all = std::env::var_os("COUNTERSIGN_TESTS_REQUIRE_ALL").is_some_and(|all| all == "1");
+        assert!(!all, "this test may not be skipped here: {why}");
+        eprintln!("SKIPPED: {why}");
+    }
+    found.map(Into::into)
+}
+
+pub(crate) fn digest(bytes: &[u8]) -> ComponentDigest {
     ComponentDigest(Digest::of(bytes))
 }
 
 /// The sandbox that the tests share, with these components loaded.
-pub(super) async fn sandbox() -> Sandbox {
+pub(crate) async fn sandbox() -> Sandbox {
     static SHARED: OnceCell<Sandbox> = OnceCell::const_new();
     SHARED
         .get_or_init(|| async {
-            let sandbox = Sandbox::new(SandboxConfig::default()).unwrap();
+            let sandbox = in_processes().unwrap_or_else(|| Sandbox::new(SandboxConfig::default()).unwrap());
             for name in ["probe", "refund", "transfer"] {
                 let bytes = component(name);
                 sandbox.load(digest(&bytes), bytes).await.unwrap();
@@ -45,7 +60,21 @@ pub(super) async fn sandbox() -> Sandbox {
         .clone()
 }
 
-pub(super) const LIMITS: RunLimits = RunLimits {
+/// Set, all the room's tests run their components in guest processes.
+pub(crate) const PROCESSES: &str = "COUNTERSIGN_TEST_GUESTS_IN_PROCESSES";
+
+/// A sandbox with guest processes, where the tests were told to use one.
+#[expect(clippy::disallowed_methods, reason = "how a test binary is told anything")]
+fn in_processes() -> Option<Sandbox> {
+    std::env::var(PROCESSES).ok()?;
+    // Each test has a runtime of its own, and the sandbox outlives it.
+    let runtime = Box::leak(Box::new(tokio::runtime::Runtime::new().unwrap()));
+    let _on = runtime.enter();
+    let guests_in = Some(crate::process::tests::command("guest"));
+    Some(Sandbox::new(SandboxConfig { guests_in, ..SandboxConfig::default() }).unwrap())
+}
+
+pub(crate) const LIMITS: RunLimits = RunLimits {
     memory: 64 << 20,
     cpu: Duration::from_secs(5),
     wall: Duration::from_secs(60),
@@ -55,9 +84,14 @@ pub(super) const LIMITS: RunLimits = RunLimits {
 };
 
 /// A call of an example component.
-pub(super) fn call(name: &str, arguments: Value) -> Call {
+pub(crate) fn call(name: &str, arguments: Value) -> Call {
+    call_of(digest(&component(name)), arguments)
+}
+
+/// A call of a component.
+pub(crate) fn call_of(component: ComponentDigest, arguments: Value) -> Call {
     Call {
-        component: digest(&component(name)),
+        component,
         arguments: CanonicalJson::of(&arguments).unwrap(),
         context: RunContext {
             tenant: "acme".parse().unwrap(),
@@ -74,21 +108,21 @@ pub(super) fn call(name: &str, arguments: Value) -> Call {
 }
 
 /// A call of the probe.
-pub(super) fn probe(arguments: Value) -> Call {
+pub(crate) fn probe(arguments: Value) -> Call {
     call("probe", arguments)
 }
 
 /// Arguments of a mode that calls somebody.
-pub(super) fn mode(mode: &str) -> Value {
+pub(crate) fn mode(mode: &str) -> Value {
     json!({ "mode": mode, "url": "https://api.example/v1/things", "body": "hello" })
 }
 
-pub(super) async fn invoke(call: Call, gate: &Arc<Gate>) -> RunReport {
+pub(crate) async fn invoke(call: Call, gate: &Arc<Gate>) -> RunReport {
     sandbox().await.invoke(call, gate.clone()).await
 }
 
 /// The result that a run returned.
-pub(super) fn returned(report: &RunReport) -> Value {
+pub(crate) fn returned(report: &RunReport) -> Value {
     match &report.ended {
         Ended::Returned(json) => json.value(),
         other => panic!("it did not return: {other:?}; {:?}", report.log),
@@ -96,7 +130,7 @@ pub(super) fn returned(report: &RunReport) -> Value {
 }
 
 /// The limit that a run met.
-pub(super) fn limit(report: &RunReport) -> &'static str {
+pub(crate) fn limit(report: &RunReport) -> &'static str {
     match &report.ended {
         Ended::Trapped { limit: Some(limit), .. } => limit,
         other => panic!("it met no limit: {other:?}"),
@@ -106,16 +140,16 @@ pub(super) fn limit(report: &RunReport) -> &'static str {
 type Decide = dyn Fn(usize, &OutboundRequest) -> Passage + Send + Sync;
 
 /// Writes down, perhaps waits, answers.
-pub(super) struct Gate {
+pub(crate) struct Gate {
     decide: Box<Decide>,
-    pub(super) seen: Mutex<Vec<OutboundRequest>>,
-    pub(super) recorded: AtomicUsize,
+    pub(crate) seen: Mutex<Vec<OutboundRequest>>,
+    pub(crate) recorded: AtomicUsize,
     running: AtomicUsize,
-    pub(super) most_at_once: AtomicUsize,
+    pub(crate) most_at_once: AtomicUsize,
     /// One permit per answer, where a test wants to hold them back.
-    pub(super) permits: Option<Semaphore>,
+    pub(crate) permits: Option<Semaphore>,
     /// Tells the test that a request has arrived.
-    pub(super) arrived: Semaphore,
+    pub(crate) arrived: Semaphore,
 }
 
 impl Gate {
@@ -132,42 +166,42 @@ impl Gate {
     }
 
     /// Decides by the number of the request, from 0.
-    pub(super) fn new(
+    pub(crate) fn new(
         decide: impl Fn(usize, &OutboundRequest) -> Passage + Send + Sync + 'static,
     ) -> Arc<Gate> {
         Gate::build(None, Box::new(decide))
     }
 
     /// Answers everything with 200 and a small body.
-    pub(super) fn yes() -> Arc<Gate> {
+    pub(crate) fn yes() -> Arc<Gate> {
         Gate::new(|n, _| answered(n, 200, "ok"))
     }
 
     /// As `yes`, but each answer waits for a permit.
-    pub(super) fn held() -> Arc<Gate> {
+    pub(crate) fn held() -> Arc<Gate> {
         Gate::build(Some(Semaphore::new(0)), Box::new(|n, _| answered(n, 200, "ok")))
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.seen.lock().unwrap().len()
     }
 
-    pub(super) fn recorded(&self) -> usize {
+    pub(crate) fn recorded(&self) -> usize {
         self.recorded.load(Ordering::SeqCst)
     }
 
-    pub(super) fn request(&self, n: usize) -> OutboundRequest {
+    pub(crate) fn request(&self, n: usize) -> OutboundRequest {
         self.seen.lock().unwrap()[n].clone()
     }
 }
 
 /// The answer to request `n`, recorded `n + 1` seconds after the start.
-pub(super) fn answered(n: usize, status: u16, body: &str) -> Passage {
+pub(crate) fn answered(n: usize, status: u16, body: &str) -> Passage {
     let headers = vec![("content-type".to_owned(), "text/plain".to_owned())];
     Passage::Answered { answer: Answer { status, headers, body: body.into() }, at: at(n) }
 }
 
-pub(super) fn at(n: usize) -> Timestamp {
+pub(crate) fn at(n: usize) -> Timestamp {
     STARTED.plus(Duration::from_secs(n as u64 + 1))
 }
 
