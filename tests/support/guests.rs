@@ -22,6 +22,7 @@ fn load(name: &str) -> Vec<u8> {
 }
 
 pub static REFUND: LazyLock<Vec<u8>> = LazyLock::new(|| load("refund"));
+pub static SEND_EMAIL: LazyLock<Vec<u8>> = LazyLock::new(|| load("send_email"));
 pub static TRANSFER: LazyLock<Vec<u8>> = LazyLock::new(|| load("transfer"));
 pub static PROBE: LazyLock<Vec<u8>> = LazyLock::new(|| load("probe"));
 

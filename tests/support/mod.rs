@@ -6,7 +6,6 @@
 
 pub mod backend;
 pub mod campaign;
-pub mod cutter;
 pub mod fleet;
 pub mod grants;
 pub mod guests;
@@ -16,6 +15,7 @@ pub mod postgres;
 pub mod provider;
 pub mod proxy;
 pub mod seed;
+pub mod smtp;
 pub mod sse;
 pub mod stage;
 pub mod standby;

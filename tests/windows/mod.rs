@@ -40,6 +40,7 @@ mod events;
 mod executes;
 mod expiry;
 mod kills;
+mod mail;
 mod reentry;
 #[cfg(debug_assertions)]
 mod refusals;

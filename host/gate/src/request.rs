@@ -211,3 +211,85 @@ fn unkeyed_terms(grant: &Grant, class: RecoveryClass, on_5xx: On5xx) -> Terms {
         settle: send * 2,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use countersign_domain::mail::{Attachment, Mailbox};
+
+    use super::*;
+
+    fn grant(lines: &str) -> Grant {
+        format!("[email]\nfrom = \"billing@example.com\"\nrecipients = [\"*@example.com\"]\n{lines}")
+            .parse()
+            .unwrap()
+    }
+
+    fn mail() -> OutboundMail {
+        let to = |address: &str| vec![Mailbox { name: Some("Ada".into()), address: address.into() }];
+        OutboundMail {
+            to: to("a@example.com"),
+            cc: to("b@example.com"),
+            bcc: to("c@example.com"),
+            subject: "Hi".into(),
+            text: Some("text".into()),
+            html: Some("html".into()),
+            attachments: vec![Attachment {
+                name: "a.txt".into(),
+                media_type: "text/plain".into(),
+                content: vec![1],
+            }],
+        }
+    }
+
+    fn resolved(grant: &Grant, mail: OutboundMail) -> Resolved {
+        resolve(grant, &Effect::Email(mail))
+    }
+
+    #[test]
+    fn p4_every_part_of_a_mail_counts_and_so_does_who_sends_it() {
+        let changed = |change: fn(&mut OutboundMail)| {
+            let mut other = mail();
+            change(&mut other);
+            resolved(&grant(""), other).fingerprint
+        };
+        let all = [
+            changed(|_| {}),
+            changed(|mail| mail.to[0].address = "x@example.com".into()),
+            changed(|mail| mail.to[0].name = None),
+            changed(|mail| mail.cc.clear()),
+            changed(|mail| std::mem::swap(&mut mail.cc, &mut mail.bcc)),
+            changed(|mail| mail.subject.push(' ')),
+            changed(|mail| mail.text = None),
+            changed(|mail| std::mem::swap(&mut mail.text, &mut mail.html)),
+            changed(|mail| mail.attachments[0].name = "b.txt".into()),
+            changed(|mail| mail.attachments[0].media_type = "text/html".into()),
+            changed(|mail| mail.attachments[0].content = vec![2]),
+            changed(|mail| mail.attachments.clear()),
+            resolved(&grant("reply_to = \"other@example.com\""), mail()).fingerprint,
+        ];
+        assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
+        assert_eq!(all[0], resolved(&grant(""), mail()).fingerprint);
+    }
+
+    #[test]
+    fn k02_a_mail_is_a_manual_write_whose_every_answer_is_final() {
+        let sent = resolved(&grant("unplanned = 2"), mail());
+        let outlet = sent.outlet.as_ref().unwrap();
+        assert!(sent.is_write());
+        assert_eq!((outlet.terms().class, outlet.terms().on_5xx), (RecoveryClass::Manual, On5xx::Answer));
+        assert_eq!((outlet.index(), outlet.unplanned(&grant("unplanned = 2"))), (None, 2));
+    }
+
+    #[test]
+    fn p6_without_a_section_for_mail_and_to_strangers_nothing_goes() {
+        let none: Grant = "".parse().unwrap();
+        let refused = resolved(&none, mail());
+        assert!(matches!(refused.outlet, Err(Refusal::NotGranted(_))) && refused.is_write());
+        let mut stranger = mail();
+        stranger.bcc[0].address = "x@evil.example".into();
+        let refused = resolved(&grant(""), stranger).outlet;
+        assert!(matches!(refused, Err(Refusal::RecipientNotGranted(address)) if address == "x@evil.example"));
+    }
+}
