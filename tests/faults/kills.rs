@@ -169,14 +169,14 @@ fn fi_5_hosts_that_stand_still_at_random_and_a_clock_that_jumps_make_no_second_e
             let lease = *order.pick(&[Duration::from_millis(500), LONGEST / 3]);
             let time = lease.mul_f64(0.5 + order.below(250) as f64 / 100.0);
             let sleeper = fleet.host(order.below(3));
-            sleeper.signal("STOP");
+            sleeper.stand_still();
             std::thread::sleep(time);
             if round % 3 == 1 {
                 // Leases, approvals and windows of an hour ago are over at once.
                 moved += 3_600;
                 cluster.sql(&database, &clock_ahead_by(moved));
             }
-            sleeper.signal("CONT");
+            sleeper.go_on();
             pauses += 1;
         }
     });

@@ -22,8 +22,8 @@ struct Sleeper {
 }
 
 impl Sleeper {
-    fn beside(stage: &Stage, point: Point) -> Sleeper {
-        let host = stage.host.beside(LEASE);
+    fn beside(stage: &Stage, point: Point, lease: &str) -> Sleeper {
+        let host = stage.host.beside(lease);
         let mut command = host.command();
         command.env("COUNTERSIGN_HALT_AT", point.name()).env("COUNTERSIGN_HALT_UNTIL", host.file("go-on"));
         host.wake_with(&mut command);
@@ -33,13 +33,13 @@ impl Sleeper {
     /// Stands still at the point, with everything in it.
     fn sleep(&self) {
         self.host.wait_halted();
-        self.host.signal("STOP");
+        self.host.stand_still();
         // It would go on now, if it could.
         std::fs::write(self.host.file("go-on"), "").expect("a file");
     }
 
     fn go_on(&self) {
-        self.host.signal("CONT");
+        self.host.go_on();
     }
 }
 
@@ -71,7 +71,7 @@ fn at_each_point(
         while let Some(point) = Point::ALL.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
             let (tool, arguments) = arguments(&stage, point.name());
             let id = stage.approved(&tool, &format!("{name}-{}", point.name()), &arguments);
-            let sleeper = Sleeper::beside(&stage, point);
+            let sleeper = Sleeper::beside(&stage, point, LEASE);
             std::thread::scope(|scope| {
                 let caller = scope.spawn(|| execute_on(&sleeper.host, &id));
                 sleeper.sleep();
@@ -133,6 +133,10 @@ fn e08_a_host_that_sleeps_for_two_leases_at_each_point_never_leads_to_a_second_s
             let ended = stage.wait_for(id, &["succeeded", "outcome_unknown"]);
             let (sends, effects) = stage.counts(&path, id);
             assert!(sends <= 1 && effects <= 1, "{}: {sends} sends: {}", point.name(), ended.json);
+            if matches!(point, Point::AfterWriteClaim | Point::BeforeFirstByte) {
+                // It looked once more before the first byte, and its lease was over.
+                assert_eq!(sends, 0, "{}: sent under a lease that was over", point.name());
+            }
             if ended.outcome() == "succeeded" {
                 assert_eq!(effects, 1, "{}", point.name());
             }
@@ -147,7 +151,9 @@ fn e08_a_host_that_sleeps_for_two_leases_at_each_point_never_leads_to_a_second_s
 #[test]
 fn a_host_that_sleeps_beyond_the_approvals_end_sends_nothing_when_it_wakes() {
     let Some(cluster) = postgres::shared() else { skip!("it needs a PostgreSQL server") };
-    let stage = Stage::over(Some(cluster.url(&cluster.database())), LEASE, SEND);
+    // Its lease outlives the approval: only the approval can stop it.
+    let lease = "lease = \"60s\"";
+    let stage = Stage::over(Some(cluster.url(&cluster.database())), lease, SEND);
     let route = Route::idempotent(stage.provider.port(), "/keyed/**");
     let head = format!("[approval]\nexpires_after = \"2s\"\n[limits]\nsend = \"{SEND}\"");
     stage.install_probe("hasty", &grant(&head, &[route]));
@@ -155,16 +161,16 @@ fn a_host_that_sleeps_beyond_the_approvals_end_sends_nothing_when_it_wakes() {
         let path = format!("/keyed/{}", point.name());
         let arguments = json!({ "mode": "writes", "url": stage.url(&path), "bodies": ["once"] });
         // The other host must not run it either: this is about the one that slept.
-        let sleeper = Sleeper::beside(&stage, point);
+        let sleeper = Sleeper::beside(&stage, point, lease);
         let id = stage.approved("hasty", point.name(), &arguments);
         std::thread::scope(|scope| {
             let caller = scope.spawn(|| execute_on(&sleeper.host, &id));
             sleeper.sleep();
-            stage.host.signal("STOP");
+            stage.host.stand_still();
             std::thread::sleep(Duration::from_millis(2_500));
             sleeper.go_on();
             let _ = caller.join().expect("a caller");
-            stage.host.signal("CONT");
+            stage.host.go_on();
         });
         let ended = stage.wait_for(&id, &["expired", "succeeded", "failed_terminal", "cancelled"]);
         assert_eq!(ended.outcome(), "expired", "{}: {}", point.name(), ended.json);

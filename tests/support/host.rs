@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::http::Request;
+use super::process::{signal, stand_still};
 use super::told::Told;
 
 /// The binary under test.
@@ -276,6 +277,17 @@ impl Host {
         signal(pid, name);
     }
 
+    /// SIGSTOP, and waits until every thread stands still: until one of them has taken the signal,
+    /// which on a busy machine may be a while, the others run on.
+    pub fn stand_still(&self) {
+        stand_still(self.pid());
+    }
+
+    /// SIGCONT.
+    pub fn go_on(&self) {
+        self.signal("CONT");
+    }
+
     /// Waits for its end.
     pub fn wait_ended(&self) -> ExitStatus {
         let mut running = self.running().take().expect("a running host");
@@ -451,13 +463,6 @@ impl Caller<'_> {
     pub fn post_nothing(&self, target: &str) -> Told {
         self.send(self.request("POST", target))
     }
-}
-
-/// Sends a signal to a process, by its number.
-pub fn signal(pid: u32, name: &str) {
-    // The shell's own, which every system has.
-    let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {pid}")).status();
-    assert!(sent.is_ok_and(|status| status.success()), "SIG{name} could not be sent to {pid}");
 }
 
 /// Compiling the three guests takes a debug build longer than most tests. Hosts under test share

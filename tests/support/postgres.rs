@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::host::signal;
+use super::process::signal;
 
 /// How long a start may take on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);

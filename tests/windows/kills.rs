@@ -103,11 +103,11 @@ fn a_host_that_stands_still_for_longer_than_its_lease_while_it_sends_sends_nothi
     let id = stage.approved("slow", "still", &arguments);
     let _caller = stage.execute_unheard(&id);
     stage.provider.wait_held(1);
-    stage.host.signal("STOP");
+    stage.host.stand_still();
     stage.provider.release();
     // A write's lease covers its longest send and a margin of five seconds; this is longer.
     std::thread::sleep(Duration::from_secs(6));
-    stage.host.signal("CONT");
+    stage.host.go_on();
     let told = stage.wait_for(&id, &["succeeded", "outcome_unknown"]);
     assert_eq!(stage.counts("/any/still", &id), (1, 1), "{}", told.json);
     if told.outcome() == "outcome_unknown" {
