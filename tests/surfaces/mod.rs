@@ -3,8 +3,10 @@
 
 mod bodies;
 mod cli;
+mod doctor;
 mod framing;
 mod identity;
+mod metrics;
 mod proposals;
 mod start;
 mod stores;

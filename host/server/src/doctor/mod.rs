@@ -106,6 +106,11 @@ async fn examine(args: &DoctorArgs, data_dir: Option<PathBuf>) -> Vec<Finding> {
 
 async fn store(config: &Config) -> Examination {
     match &config.store {
+        // `serve` makes this folder, and everything in it.
+        StorePlace::Sqlite(path) if path.parent() == Some(&config.data_dir) && !config.data_dir.exists() => {
+            let words = format!("{} is not there yet; `countersign serve` makes it", path.display());
+            Examination { findings: vec![Finding::good("store", words)], ..Examination::default() }
+        }
         StorePlace::Sqlite(path) => {
             let path = path.clone();
             let now = now().as_micros();

@@ -94,7 +94,7 @@ struct StepName {
 /// Everything that is counted.
 pub struct Metrics {
     registry: Registry,
-    proposals: Family<Outcome, Counter>,
+    proposals: Counter,
     transitions: Family<To, Counter>,
     claims: Family<Claim, Counter>,
     sends: Family<Sent, Counter>,
@@ -122,7 +122,7 @@ impl Metrics {
         let mut all = Registry::with_prefix("countersign");
         let steps = Family::<_, _, fn() -> Histogram>::new_with_constructor(|| Histogram::new(BOUNDS));
         let metrics = Metrics {
-            proposals: Family::default(),
+            proposals: Counter::default(),
             transitions: Family::default(),
             claims: Family::default(),
             sends: Family::default(),
@@ -144,7 +144,7 @@ impl Metrics {
         };
         all.register(
             "proposals",
-            "Proposals that this host took, by whether the key was new",
+            "Actions that were proposed to this host and had not been before",
             metrics.proposals.clone(),
         );
         all.register(

@@ -28,7 +28,7 @@ use countersign_store::{
 };
 use tokio::sync::broadcast;
 
-use super::{Metrics, Outcome};
+use super::Metrics;
 
 /// A store that is watched.
 pub struct Observed {
@@ -76,14 +76,10 @@ impl Ledger for Observed {
 
     async fn propose(&self, action: NewAction) -> Result<Proposed, StoreError> {
         let made = self.timed("propose", self.store.propose(action)).await?;
-        let outcome = match &made {
-            Proposed::New(action) => {
-                self.metrics.moved(action.state);
-                "new"
-            }
-            Proposed::Again(_) => "again",
-        };
-        self.metrics.proposals.get_or_create(&Outcome { outcome }).inc();
+        if let Proposed::New(action) = &made {
+            self.metrics.proposals.inc();
+            self.metrics.moved(action.state);
+        }
         Ok(made)
     }
 
