@@ -6,12 +6,14 @@
 
 pub mod backend;
 pub mod campaign;
+pub mod cutter;
 pub mod fleet;
 pub mod grants;
 pub mod guests;
 pub mod host;
 pub mod http;
 pub mod postgres;
+pub mod process;
 pub mod provider;
 pub mod proxy;
 pub mod seed;
