@@ -121,7 +121,7 @@ pub struct Outgoing {
 #[derive(Debug, Clone)]
 pub enum Parcel {
     /// A request.
-    Http(Outgoing),
+    Http(Box<Outgoing>),
     /// A mail.
     Mail(OutgoingMail),
 }
@@ -171,7 +171,8 @@ impl Parcel {
     ) -> Parcel {
         match (outlet, effect) {
             (Outlet::Http(route), Effect::Http(request)) => {
-                Parcel::Http(Outgoing::new(grant, route, request, provider_key, tenant, tool))
+                let outgoing = Outgoing::new(grant, route, request, provider_key, tenant, tool);
+                Parcel::Http(Box::new(outgoing))
             }
             (Outlet::Mail(route), _) => Parcel::Mail(OutgoingMail {
                 mail: route.mail.clone(),
@@ -254,7 +255,7 @@ impl Dispatcher {
         Fut: Future<Output = bool>,
     {
         match parcel {
-            Parcel::Http(outgoing) => self.send(outgoing, before_first_byte).await,
+            Parcel::Http(outgoing) => self.send(*outgoing, before_first_byte).await,
             Parcel::Mail(mail) => match &self.inner.mailer {
                 Some(mailer) => mailer.send(&self.inner, mail, before_first_byte).await,
                 None => Dispatched::Refused(email::no_server()),
