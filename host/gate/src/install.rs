@@ -271,6 +271,12 @@ impl Gate {
         grant
             .within(&self.inner.config.ceiling)
             .map_err(|error| GateError::InvalidGrant(error.to_string()))?;
+        if let Some(name) = self.inner.dispatcher.lacks_authority(&grant) {
+            return Err(GateError::InvalidGrant(format!(
+                "the grant names the authority {name:?}, which this host does not have; an operator adds it: [ca] in \
+                 countersign.toml"
+            )));
+        }
         Ok(grant)
     }
 }

@@ -105,7 +105,11 @@ pub async fn open(config: &mut Config) -> anyhow::Result<Host> {
     })?;
     let secrets = Secrets::new(std::mem::take(&mut config.secrets));
     let dispatcher = Dispatcher::new(
-        DispatcherConfig { smtp: config.smtp.take(), ..DispatcherConfig::default() },
+        DispatcherConfig {
+            smtp: config.smtp.take(),
+            authorities: std::mem::take(&mut config.authorities),
+            ..DispatcherConfig::default()
+        },
         Arc::new(SystemResolver),
         Arc::new(secrets),
     )?;

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn p6_every_special_address_is_blocked_by_name() {
+    fn b02_p6_every_special_address_is_blocked_by_name() {
         for (address, name) in [
             ("0.0.0.0", "this network"),
             ("0.1.2.3", "this network"),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn public_addresses_next_to_special_ranges_are_open() {
+    fn b02_public_addresses_next_to_special_ranges_are_open() {
         for address in [
             "1.0.0.0",
             "1.1.1.1",
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn allow_private_opens_the_own_machine_and_network_and_nothing_else() {
+    fn b02_allow_private_opens_the_own_machine_and_network_and_nothing_else() {
         for address in
             ["127.0.0.1", "10.1.2.3", "172.20.0.1", "192.168.0.7", "::1", "fd12:3456::1", "8.8.8.8"]
         {

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn p6_a_host_has_one_spelling() {
+    fn b03_p6_a_host_has_one_spelling() {
         for (given, spelled) in [
             ("api.stripe.com", "api.stripe.com"),
             ("A.Example.COM.", "a.example.com"),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn p6_odd_spellings_of_hosts_are_refused() {
+    fn b03_b04_p6_odd_spellings_of_hosts_are_refused() {
         let long_label = format!("{}.example", "a".repeat(64));
         let long_name = format!("{}example.com", "a.".repeat(125));
         for given in [
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn p6_a_star_is_exactly_one_label_of_a_registered_name() {
+    fn b05_p6_a_star_is_exactly_one_label_of_a_registered_name() {
         let pattern: HostPattern = "*.Example.com.".parse().unwrap();
         assert_eq!(pattern.to_string(), "*.example.com");
         assert!(pattern.matches(&host("a.example.com")) && pattern.matches(&host("A.Example.COM.")));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn p6_an_address_is_granted_only_by_itself() {
+    fn b05_p6_an_address_is_granted_only_by_itself() {
         let pattern: HostPattern = "[::1]".parse().unwrap();
         assert!(pattern.matches(&host("[0:0::1]")));
         assert!(!pattern.matches(&host("[::2]")) && !pattern.matches(&host("localhost")));

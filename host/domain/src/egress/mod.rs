@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn p6_only_six_methods_exist_and_they_have_a_case() {
+    fn b06_p6_only_six_methods_exist_and_they_have_a_case() {
         for method in Method::ALL {
             assert_eq!(method.as_str().parse(), Ok(*method));
         }
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn p6_only_two_schemes_exist() {
+    fn b06_p6_only_two_schemes_exist() {
         assert_eq!("HTTPS".parse(), Ok(Scheme::Https));
         for other in ["", "ftp", "file", "ws", "https:", " https", "javascript"] {
             assert!(other.parse::<Scheme>().is_err(), "{other:?}");

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn p6_paths_that_two_servers_read_differently_are_refused() {
+    fn b10_p6_paths_that_two_servers_read_differently_are_refused() {
         for path in [
             "",
             "v1",

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn p6_a_target_is_rebuilt_from_its_parts() {
+    fn b04_p6_a_target_is_rebuilt_from_its_parts() {
         for (authority, url) in [
             ("api.example.com", "https://api.example.com/v1?x=1"),
             ("API.Example.com.:443", "https://api.example.com/v1?x=1"),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn p6_authorities_that_two_parsers_read_differently_are_refused() {
+    fn b04_p6_authorities_that_two_parsers_read_differently_are_refused() {
         for authority in [
             "",
             ":443",
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn p6_the_port_is_told_apart_from_the_host_in_a_refusal() {
+    fn b04_p6_the_port_is_told_apart_from_the_host_in_a_refusal() {
         assert!(matches!(https("a.example:00443"), Err(EgressRefusal::Port { given }) if given == "00443"));
         assert!(matches!(https("a.example:443@evil.example"), Err(EgressRefusal::Host { .. })));
         assert!(matches!(Target::parse("ftp", "a.example", "/"), Err(EgressRefusal::Scheme { .. })));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn p6_paths_are_limited_in_size_and_characters() {
+    fn b10_p6_paths_are_limited_in_size_and_characters() {
         let path = |length: usize| format!("/{}", "a".repeat(length - 1));
         assert!(Target::parse("https", "a.example", &path(MAX_PATH_BYTES)).is_ok());
         assert!(Target::parse("https", "a.example", &path(MAX_PATH_BYTES + 1)).is_err());

@@ -37,7 +37,7 @@ pub(super) fn effective(
             "result": limits.result,
             "log": limits.log,
         },
-        "http": http.iter().map(|route| json!({
+        "http": http.iter().map(|route| with_authority(route, json!({
             "host": route.host.to_string(),
             "port": route.port,
             "scheme": route.scheme,
@@ -57,7 +57,7 @@ pub(super) fn effective(
             "response_body": route.response_body,
             "allow_private": route.allow_private,
             "headers": route.headers,
-        })).collect::<Vec<_>>(),
+        }))).collect::<Vec<_>>(),
         "email": email.map(|email| json!({
             "from": email.from.to_string(),
             "reply_to": email.reply_to.as_ref().map(|address| address.to_string()),
@@ -67,4 +67,13 @@ pub(super) fn effective(
             "recovery": email.recovery,
         })),
     })
+}
+
+/// There only where a route has one: grants that were digested before there were
+/// any mean the same as ever.
+fn with_authority(route: &HttpRoute, mut json: Value) -> Value {
+    if let (Some(ca), Some(members)) = (&route.ca, json.as_object_mut()) {
+        members.insert("ca".to_owned(), Value::from(ca.as_str()));
+    }
+    json
 }

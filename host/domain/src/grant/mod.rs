@@ -138,6 +138,9 @@ pub struct HttpRoute {
     pub response_body: u64,
     /// Whether loopback and private addresses may be connected to.
     pub allow_private: bool,
+    /// The operator's name of the authority that the server's certificate has to
+    /// be from, and no other; `None`: any that is trusted publicly.
+    pub ca: Option<String>,
     /// Headers that the host sets, lower-case; the component never sees them.
     pub headers: BTreeMap<String, HeaderTemplate>,
 }
@@ -209,6 +212,11 @@ impl Grant {
     /// Every secret that some header needs.
     pub fn secrets(&self) -> BTreeSet<&SecretName> {
         self.http.iter().flat_map(HttpRoute::secrets).collect()
+    }
+
+    /// Every authority that some route names.
+    pub fn authorities(&self) -> BTreeSet<&str> {
+        self.http.iter().filter_map(|route| route.ca.as_deref()).collect()
     }
 
     /// Names, lower-case, of headers that the tool may not set on any request:

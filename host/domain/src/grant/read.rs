@@ -38,6 +38,7 @@ pub(super) const SECTIONS: &[(&str, &[&str])] = &[
             "request_body",
             "response_body",
             "allow_private",
+            "ca",
             "headers",
         ],
     ),

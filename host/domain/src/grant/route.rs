@@ -34,6 +34,8 @@ pub(super) fn route(section: &Section<'_>) -> Result<HttpRoute, GrantError> {
     let port = section.integer("port", 1..=65535)?;
     let port = port.map_or(scheme.default_port(), |found| u16::try_from(found.value).unwrap_or(u16::MAX));
 
+    let ca = authority(section, scheme)?;
+
     let methods = methods(section)?;
     let path_example = "for example path = \"/v1/refunds*\"; * stays within a segment, ** crosses";
     let path = section.required(section.parsed("path", path_example)?, "path", path_example)?.value;
@@ -84,8 +86,25 @@ pub(super) fn route(section: &Section<'_>) -> Result<HttpRoute, GrantError> {
         request_body: body("request_body", MIB)?,
         response_body: body("response_body", 8 * MIB)?,
         allow_private,
+        ca,
         headers,
     })
+}
+
+fn authority(section: &Section<'_>, scheme: Scheme) -> Result<Option<String>, GrantError> {
+    let Some(text) = section.text("ca")? else { return Ok(None) };
+    let example = "name one of the operator's [ca] entries, for example ca = \"internal\"";
+    if scheme == Scheme::Http {
+        return Err(text.bad("is for TLS, and this route has none", "leave it out, or use https"));
+    }
+    let name = text.value;
+    let fits = (1..=64).contains(&name.len())
+        && name.starts_with(|first: char| first.is_ascii_alphabetic())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    if !fits {
+        return Err(text.bad("is no name (a letter, then letters, digits, _ and -)", example));
+    }
+    Ok(Some(name.to_owned()))
 }
 
 fn methods(section: &Section<'_>) -> Result<BTreeSet<Method>, GrantError> {

@@ -363,3 +363,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn b15_a_route_names_its_authority_and_its_name_is_part_of_the_digest() {
+    assert_eq!(route("methods = [\"GET\"]\nca = \"internal\"\n").ca.as_deref(), Some("internal"));
+    assert_eq!(route("methods = [\"GET\"]\n").ca, None);
+    let text = |ca: &str| format!("[[http]]\nhost = \"a.example\"\npath = \"/\"\nmethods = [\"GET\"]\n{ca}");
+    let digests = BTreeSet::from(["", "ca = \"a\"", "ca = \"b\""].map(|ca| grant(&text(ca)).digest()));
+    assert_eq!(digests.len(), 3);
+    for (ca, why) in [
+        ("ca = \"../x\"", "line 5"),
+        ("ca = \"\"", "no name"),
+        ("scheme = \"http\"\nallow_private = true\nca = \"a\"", "for TLS"),
+    ] {
+        let refused = text(ca).parse::<Grant>().unwrap_err().to_string();
+        assert!(refused.contains(why), "{refused}");
+    }
+}

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn p6_a_value_shows_itself_to_nobody() {
+    fn c06_p6_a_value_shows_itself_to_nobody() {
         let value = SecretValue::new("correct horse\n".to_owned()).unwrap();
         assert_eq!(value.expose(), "correct horse");
         assert_eq!(format!("{value:?} {:#?}", Some(&value)).matches("horse").count(), 0);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_filled_from_names() {
+    fn c05_a_template_is_filled_from_names() {
         let template: HeaderTemplate = "Bearer {{secret:stripe_key}}".parse().unwrap();
         assert_eq!(template.secrets().collect::<Vec<_>>(), [&name("stripe_key")]);
         let value = SecretValue::new("sk_test_{{secret:x}}".to_owned()).unwrap();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_secret_is_an_error_and_not_an_empty_header() {
+    fn c01_a_missing_secret_is_an_error_and_not_an_empty_header() {
         let template: HeaderTemplate = "Bearer {{secret:stripe_key}}".parse().unwrap();
         assert_eq!(template.render(|_| None).unwrap_err(), SecretError::Missing(name("stripe_key")));
         for odd in ["pässword", " leading", "trailing "] {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_that_are_almost_placeholders_are_refused() {
+    fn c05_templates_that_are_almost_placeholders_are_refused() {
         for bad in [
             "{{secret:a}",
             "{{secret:a",

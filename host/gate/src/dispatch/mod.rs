@@ -30,6 +30,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +77,9 @@ pub struct DispatcherConfig {
     pub slowest: SlowestPace,
     /// Roots beside the bundled ones, DER: an operator's own.
     pub extra_roots: Vec<CertificateDer<'static>>,
+    /// Authorities by the names that grants use: a route that names one takes
+    /// its certificates and no others.
+    pub authorities: BTreeMap<String, Vec<CertificateDer<'static>>>,
     /// Whether connections may serve twice: those of `read` and
     /// `provider-idempotent` routes, within one tool of one tenant, within a
     /// second, if the server has neither closed nor said anything since.
@@ -90,6 +94,7 @@ impl Default for DispatcherConfig {
             connect: Duration::from_secs(5),
             slowest: SlowestPace::default(),
             extra_roots: Vec::new(),
+            authorities: BTreeMap::new(),
             reuse: true,
             smtp: None,
         }
@@ -151,6 +156,7 @@ struct Inner {
     resolver: Arc<dyn Resolver>,
     secrets: Arc<dyn SecretStore>,
     connector: TlsConnector,
+    authorities: BTreeMap<String, TlsConnector>,
     mailer: Option<email::Mailer>,
     redactors: Redactors,
     pool: pool::Pool,
@@ -219,18 +225,27 @@ impl Dispatcher {
         secrets: Arc<dyn SecretStore>,
     ) -> Result<Dispatcher, DispatcherError> {
         let connector = tls::connector(&config.extra_roots)?;
+        let pinned = config.authorities.iter();
+        let authorities =
+            pinned.map(|(name, roots)| Ok((name.clone(), tls::only(roots)?))).collect::<Result<_, _>>()?;
         let mailer = config.smtp.clone().map(email::Mailer::new).transpose()?;
         let inner = Inner {
             config,
             resolver,
             secrets,
             connector,
+            authorities,
             mailer,
             redactors: Redactors::default(),
             pool: pool::Pool::default(),
             user_agent: HeaderValue::from_static(concat!("countersign/", env!("CARGO_PKG_VERSION"))),
         };
         Ok(Dispatcher { inner: Arc::new(inner) })
+    }
+
+    /// The first authority that a grant names and this host does not have.
+    pub fn lacks_authority<'g>(&self, grant: &'g Grant) -> Option<&'g str> {
+        grant.authorities().into_iter().find(|name| !self.inner.authorities.contains_key(*name))
     }
 
     /// Whether there is a server to send mail through.
@@ -310,11 +325,12 @@ impl Dispatcher {
             Some(link) => link,
             None => {
                 let by = end.min(started + config.connect);
+                let connector = self.connector_for(granted)?;
                 let fresh = connect::connect(
                     &outgoing.route.target,
                     granted.allow_private,
                     &*self.inner.resolver,
-                    &self.inner.connector,
+                    connector,
                     by,
                 );
                 Link::over(fresh.await?).await?
@@ -345,6 +361,15 @@ impl Dispatcher {
         Ok(match answer::presentable(whole, redactor).await {
             Ok((answer, retry_after)) => (Transport::Answered(answer), retry_after),
             Err(why) => (Transport::Lost(why.to_string()), None),
+        })
+    }
+
+    fn connector_for(&self, granted: &HttpRoute) -> Result<&TlsConnector, Refusal> {
+        let Some(name) = &granted.ca else { return Ok(&self.inner.connector) };
+        self.inner.authorities.get(name).ok_or_else(|| {
+            Refusal::NotGranted(format!(
+                "this host does not have the authority {name:?} ([ca] in countersign.toml)"
+            ))
         })
     }
 

@@ -47,6 +47,7 @@ pub(super) struct Key {
     host: String,
     port: u16,
     allow_private: bool,
+    ca: Option<String>,
     /// The host-set headers, secrets by name.
     headers: Vec<(String, String)>,
 }
@@ -61,6 +62,7 @@ impl Key {
             host: target.host().as_str().to_owned(),
             port: target.port(),
             allow_private: granted.allow_private,
+            ca: granted.ca.clone(),
             headers: granted
                 .headers
                 .iter()

@@ -45,8 +45,20 @@ pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> 
 /// A connector for TLS 1.2 and 1.3. No ALPN: HTTP/1.1 is the one protocol a
 /// request of ours can be written in byte for byte.
 pub(super) fn connector(extra_roots: &[CertificateDer<'static>]) -> Result<TlsConnector, DispatcherError> {
-    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    for (at, root) in extra_roots.iter().enumerate() {
+    trusting(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() }, extra_roots)
+}
+
+/// A connector that takes certificates of this authority and of no other: where
+/// it is known who signs, whoever else does is somebody else.
+pub(super) fn only(authority: &[CertificateDer<'static>]) -> Result<TlsConnector, DispatcherError> {
+    trusting(RootCertStore::empty(), authority)
+}
+
+fn trusting(
+    mut roots: RootCertStore,
+    more: &[CertificateDer<'static>],
+) -> Result<TlsConnector, DispatcherError> {
+    for (at, root) in more.iter().enumerate() {
         roots.add(root.clone()).map_err(|source| DispatcherError::Root { index: at + 1, source })?;
     }
     // Named, not the process's default: what is verified does not depend on

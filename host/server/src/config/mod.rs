@@ -3,6 +3,7 @@
 //! value comes from. A key that is not known is an error, and so is a secret
 //! that is not there: found at start, not at the first send.
 
+mod command;
 mod quota;
 mod smtp;
 mod store;
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use countersign_domain::grant::parse_duration;
 use countersign_domain::secret::{SecretError, SecretName, SecretValue};
-use countersign_gate::dispatch::SmtpConfig;
+use countersign_gate::dispatch::{Certificate, SmtpConfig, certificates};
 use countersign_gate::quota::Quotas;
 use http::Uri;
 use serde::Deserialize;
@@ -91,18 +92,22 @@ struct File {
     postgres: Option<store::Postgres>,
     smtp: Option<smtp::Smtp>,
     quota: Option<quota::Section>,
+    /// Authorities that grants can name: PEM files.
+    #[serde(default)]
+    ca: BTreeMap<String, PathBuf>,
     #[serde(default)]
     webhook: Vec<webhook::Section>,
     #[serde(default)]
     secrets: BTreeMap<String, Source>,
 }
 
-/// Where a secret's value is: exactly one of the two.
+/// Where a secret's value is: exactly one of the three.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Source {
     file: Option<PathBuf>,
     env: Option<String>,
+    command: Option<Vec<String>>,
 }
 
 /// The configuration of a host.
@@ -124,6 +129,8 @@ pub struct Config {
     pub quotas: Quotas,
     /// How long attempts may go on when the host is told to stop.
     pub drain: Duration,
+    /// Authorities, by the names that grants use.
+    pub authorities: BTreeMap<String, Vec<Certificate>>,
     /// What grants may name.
     pub secrets: Vec<(SecretName, SecretValue)>,
     /// The server that mails go through; `None`: this host sends none.
@@ -243,6 +250,7 @@ pub fn load(args: &ServeArgs, data_dir: Option<PathBuf>) -> Result<Config, Confi
         lease: lease.map(lease_length).transpose()?.unwrap_or(Duration::from_secs(60)),
         quotas: quota::quotas(file.quota.unwrap_or_default())?,
         drain: file.drain.map(drain_length).transpose()?.unwrap_or(DRAIN),
+        authorities: authorities(file.ca, beside)?,
         secrets,
         smtp,
         secret_files,
@@ -301,6 +309,25 @@ fn drain_length(text: String) -> Result<Duration, ConfigError> {
     }
 }
 
+/// The certificates of the authorities that grants can name.
+fn authorities(
+    files: BTreeMap<String, PathBuf>,
+    beside: &Path,
+) -> Result<BTreeMap<String, Vec<Certificate>>, ConfigError> {
+    let mut found = BTreeMap::new();
+    for (name, file) in files {
+        let file = beside.join(file);
+        let wrong = |why: String| invalid("ca", format!("{name} = {}", file.display()), why);
+        let pem = fs::read(&file).map_err(|error| wrong(format!("it cannot be read: {error}")))?;
+        let certificates = certificates(&pem).map_err(wrong)?;
+        if certificates.is_empty() {
+            return Err(wrong("it has no certificate; a PEM file with BEGIN CERTIFICATE is needed".into()));
+        }
+        found.insert(name, certificates);
+    }
+    Ok(found)
+}
+
 fn secret(
     name: String,
     source: &Source,
@@ -324,8 +351,9 @@ fn value(
     warnings: &mut Vec<String>,
 ) -> Result<String, ConfigError> {
     let wrong = |why: String| ConfigError::Secret { name: name.to_owned(), why };
-    match (&source.file, &source.env) {
-        (Some(file), None) => {
+    match (&source.file, &source.env, &source.command) {
+        (None, None, Some(words)) => command::printed(words, beside).map_err(wrong),
+        (Some(file), None, None) => {
             let file = beside.join(file);
             warnings.extend(readable_by_all(&file).then(|| {
                 format!(
@@ -336,9 +364,9 @@ fn value(
             fs::read_to_string(&file)
                 .map_err(|error| wrong(format!("{} cannot be read: {error}", file.display())))
         }
-        (None, Some(variable)) => self::variable(variable)
+        (None, Some(variable), None) => self::variable(variable)
             .ok_or_else(|| wrong(format!("the environment variable {variable} is not set"))),
-        _ => Err(wrong("say where it is: { file = \"…\" } or { env = \"…\" }".into())),
+        _ => Err(wrong("say where it is: { file = \"…\" }, { env = \"…\" } or { command = [\"…\"] }".into())),
     }
 }
 

@@ -49,7 +49,7 @@ fn encodings(secret: &str) -> Vec<String> {
 }
 
 #[test]
-fn p6_a_secret_is_found_in_every_form_and_nothing_else_is_touched() {
+fn c01_p6_a_secret_is_found_in_every_form_and_nothing_else_is_touched() {
     for secret in [CANARY, "sk_test_4eC39HqLyjWDarjtT1zdp7dc", "12345678", "%%%%%%%%%%%%"] {
         let redactor = redactor(&[("key", secret)]);
         for form in encodings(secret) {
@@ -61,7 +61,7 @@ fn p6_a_secret_is_found_in_every_form_and_nothing_else_is_touched() {
 }
 
 #[test]
-fn p6_a_secret_is_found_in_base64_at_every_alignment_and_alphabet() {
+fn c01_p6_a_secret_is_found_in_base64_at_every_alignment_and_alphabet() {
     for secret in [CANARY, "sk_test_4eC39HqLyjWDarjtT1zdp7dc", "\u{ff}\u{ff}\u{fe}\u{fb}\u{ff}?", "12345678"]
     {
         let redactor = redactor(&[("key", secret)]);
@@ -95,7 +95,7 @@ fn p6_a_secret_is_found_in_base64_at_every_alignment_and_alphabet() {
 }
 
 #[test]
-fn p6_base64_broken_into_lines_is_found() {
+fn c01_p6_base64_broken_into_lines_is_found() {
     let redactor = redactor(&[("key", "sk_test_4eC39HqLyjWDarjtT1zdp7dc")]);
     let encoded = BASE64_STANDARD.encode("user:sk_test_4eC39HqLyjWDarjtT1zdp7dc");
     for at in 1..encoded.len() {
@@ -107,7 +107,7 @@ fn p6_base64_broken_into_lines_is_found() {
 }
 
 #[test]
-fn p6_basic_credentials_are_found_decoded() {
+fn c01_p6_basic_credentials_are_found_decoded() {
     let secret = BASE64_STANDARD.encode("merchant:hunter2hunter2");
     let redactor = redactor(&[("basic", &secret)]);
     for echoed in [secret.as_str(), "merchant:hunter2hunter2"] {
@@ -144,7 +144,7 @@ fn what_holds_no_secret_is_borrowed() {
 
 proptest! {
     #[test]
-    fn p6_any_secret_in_any_mixture_of_escapes_is_found(
+    fn c01_p6_any_secret_in_any_mixture_of_escapes_is_found(
         secret in "[ -~é€😀]{8,24}",
         choices in prop::collection::vec(0usize..5, 24),
         noise in "[a-z]{0,8}",

@@ -3,9 +3,11 @@
 use std::net::IpAddr;
 
 use countersign_domain::effect::Refusal;
+use countersign_domain::egress::{Method, Target};
+use countersign_domain::grant::Grant;
 
 use super::rig::*;
-use crate::dispatch::{Dispatched, Outgoing};
+use crate::dispatch::{Dispatched, DispatcherConfig, Outgoing};
 
 /// To a name, over plain HTTP to loopback's upstream; what the name resolves
 /// to, the test says.
@@ -92,6 +94,70 @@ async fn b01_a_name_is_resolved_once_and_what_was_judged_is_connected_to() {
         assert_eq!(*names.asked.lock().unwrap(), 1);
     }
     assert_eq!(upstream.seen.connections(), 0);
+}
+
+#[tokio::test]
+async fn b01_a_name_that_alternates_reaches_nobody_inside_in_a_thousand_calls() {
+    // Somebody listens where a rebinding server points at.
+    let inside = Upstream::answering(OK).await;
+    let (good, loopback): (IpAddr, IpAddr) = ("93.184.216.34".parse().unwrap(), "127.0.0.1".parse().unwrap());
+    let answers = (0..1000).map(|n| vec![if n % 2 == 0 { good } else { loopback }]).collect();
+    // Whether the good address answers is not what this is about.
+    let config = DispatcherConfig { connect: std::time::Duration::from_millis(2), ..config() };
+    let sender = sender(config, Names::of("a.example", answers));
+    for round in 0..1000 {
+        let sent = send(&sender, to("a.example", &inside, false)).await;
+        match round % 2 {
+            0 => assert_eq!(fate(&sent), "not sent", "round {round}"),
+            _ => assert!(is_prohibited(&sent), "round {round}: {sent:?}"),
+        }
+    }
+    assert_eq!(inside.seen.connections(), 0);
+}
+
+#[test]
+fn b05_a_star_is_one_label_and_a_grant_for_everybodys_hosts_is_not_read() {
+    let grant = |host: &str| {
+        let text = format!("[[http]]\nhost = \"{host}\"\nmethods = [\"POST\"]\npath = \"/**\"\n");
+        text.parse::<Grant>()
+    };
+    for wide in ["*", "*.com", "*.co.uk", "*.github.io", "*example.com", "a.*.com", "xn--example-.org"] {
+        assert!(grant(wide).is_err(), "{wide} was read");
+    }
+    let granted = grant("*.example.com").unwrap();
+    let allows = |host: &str| {
+        let target = Target::parse("https", host, "/").unwrap();
+        granted.route(Method::Post, &target).is_ok()
+    };
+    assert!(allows("a.example.com") && allows("A.Example.COM."));
+    for other in ["evilexample.com", "example.com.evil.net", "example.com", "a.b.example.com"] {
+        assert!(!allows(other), "{other}");
+    }
+}
+
+#[test]
+fn b06_no_scheme_port_or_method_but_the_granted_ones_has_a_route() {
+    let text = "[[http]]\nhost = \"a.example\"\nmethods = [\"POST\"]\npath = \"/**\"\n";
+    let granted: Grant = text.parse().unwrap();
+    for scheme in ["http", "ftp", "file", "", "HTTPS:"] {
+        let target = Target::parse(scheme, "a.example", "/");
+        assert!(target.is_err() || granted.route(Method::Post, &target.unwrap()).is_err(), "{scheme}");
+    }
+    for authority in ["", "a.example:22", "a.example:25", "a.example:6379", "a.example:80"] {
+        let target = Target::parse("https", authority, "/");
+        assert!(target.is_err() || granted.route(Method::Post, &target.unwrap()).is_err(), "{authority}");
+    }
+    for method in ["CONNECT", "TRACE", "SEARCH", "OPTIONS", "post", ""] {
+        assert!(method.parse::<Method>().is_err(), "{method}");
+    }
+    let target = Target::parse("https", "a.example", "/").unwrap();
+    for method in Method::ALL {
+        assert_eq!(granted.route(*method, &target).is_ok(), *method == Method::Post, "{method}");
+    }
+    for scheme in ["http", "ftp", "file"] {
+        let refused = format!("{text}scheme = \"{scheme}\"\n").parse::<Grant>();
+        assert!(refused.is_err(), "{scheme} was granted");
+    }
 }
 
 #[tokio::test]

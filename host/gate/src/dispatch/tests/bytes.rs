@@ -179,6 +179,48 @@ async fn c05_placeholders_in_the_tools_own_text_stay_text() {
 }
 
 #[tokio::test]
+async fn c04_a_secret_goes_to_its_own_host_port_method_and_path_and_follows_no_redirect() {
+    let elsewhere = Upstream::answering(OK).await;
+    let redirect = format!(
+        "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1:{}/b\r\nContent-Length: 0\r\n\r\n",
+        elsewhere.port()
+    );
+    let bound = Upstream::answering(redirect.as_bytes()).await;
+    let route = |port: u16, methods: &str, path: &str, more: &str| {
+        format!(
+            "[[http]]\nhost = \"127.0.0.1\"\nport = {port}\nscheme = \"http\"\nallow_private = true\n\
+             methods = [{methods}]\npath = \"{path}\"\n{more}"
+        )
+    };
+    let (own, other) = (bound.port(), elsewhere.port());
+    let grant = [
+        route(own, "\"POST\"", "/a", "[http.headers]\nAuthorization = \"Bearer {{secret:key}}\"\n"),
+        route(own, "\"POST\"", "/other", ""),
+        route(own, "\"GET\"", "/a", ""),
+        route(other, "\"POST\"", "/a", ""),
+    ]
+    .concat();
+    let sender = plain_sender();
+    for (method, port, path) in
+        [("POST", own, "/a"), ("POST", own, "/other"), ("GET", own, "/a"), ("POST", other, "/a")]
+    {
+        let request = outgoing(&grant, method, &format!("http://127.0.0.1:{port}{path}"), &[], b"");
+        assert_eq!(fate(&send(&sender, request).await), "answered", "{method} {path}");
+    }
+    let seen: Vec<String> = (0..bound.seen.connections()).map(|n| bound.seen.text(n)).collect();
+    let holding: Vec<&String> = seen.iter().filter(|text| text.contains(SECRET)).collect();
+    assert_eq!(holding.len(), 1, "{seen:?}");
+    assert!(holding[0].starts_with("POST /a HTTP/1.1") && holding[0].matches(SECRET).count() == 1);
+    assert_eq!(elsewhere.seen.connections(), 1, "nobody followed the redirect");
+    assert!(!elsewhere.seen.text(0).contains(SECRET));
+    // A pattern of hosts never gets one.
+    let pattern = "[[http]]\nhost = \"*.example.com\"\nmethods = [\"POST\"]\npath = \"/**\"\n[http.headers]\n\
+                   Authorization = \"Bearer {{secret:key}}\"\n";
+    let refused = pattern.parse::<countersign_domain::grant::Grant>().unwrap_err().to_string();
+    assert!(refused.contains("one host only"), "{refused}");
+}
+
+#[tokio::test]
 async fn c01_a_missing_secret_refuses_before_anything_is_connected() {
     let upstream = Upstream::answering(OK).await;
     let more = "[http.headers]\nAuthorization = \"Bearer {{secret:other}}\"\n";

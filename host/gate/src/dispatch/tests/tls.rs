@@ -151,6 +151,75 @@ async fn b15_a_certificate_that_proves_nothing_gets_no_byte_of_http() {
 }
 
 #[tokio::test]
+async fn b15_a_route_that_names_an_authority_takes_that_one_and_no_other() {
+    let (internal, everybodys) = (Root::new(None), Root::new(None));
+    let config = DispatcherConfig {
+        extra_roots: vec![everybodys.der.clone()],
+        authorities: [("internal".to_owned(), vec![internal.der.clone()])].into(),
+        ..config()
+    };
+    let sender = sender(config, Names::at("a.example", "127.0.0.1"));
+    let named = |upstream: &Upstream, ca: &str| {
+        let port = upstream.port();
+        let grant = format!(
+            "[[http]]\nhost = \"a.example\"\nport = {port}\nmethods = [\"POST\"]\npath = \"/**\"\n\
+             allow_private = true\n{ca}\n{IDEMPOTENT}"
+        );
+        outgoing(&grant, "POST", &format!("https://a.example:{port}/v1"), &[], b"{}")
+    };
+    let (ours, theirs) = ("ca = \"internal\"", "");
+    let proven = serving(internal.issue("a.example", |_| {}), OK, true).await;
+    let public = serving(everybodys.issue("a.example", |_| {}), OK, true).await;
+    for (upstream, ca, expected) in [
+        (&proven, ours, "answered"),
+        (&proven, theirs, "not sent"),
+        (&public, theirs, "answered"),
+        (&public, ours, "not sent"),
+        // Neither proof is worth anything to the other kind of route afterwards.
+        (&proven, theirs, "not sent"),
+        (&public, ours, "not sent"),
+    ] {
+        assert_eq!(fate(&send(&sender, named(upstream, ca)).await), expected, "{ca:?}");
+    }
+    let before = proven.seen.connections();
+    assert_eq!(fate(&send(&sender, named(&proven, "ca = \"unknown\"")).await), "refused");
+    assert_eq!(proven.seen.connections(), before);
+}
+
+#[tokio::test]
+async fn c02_no_way_to_fail_before_the_first_byte_tells_what_was_to_be_sent() {
+    let root = Root::new(None);
+    let wrong = serving(root.issue("b.example", |_| {}), OK, true).await;
+    let reset = Upstream::start(|peer| async move { peer.reset() }).await;
+    let ask = |host: &str, port: u16| {
+        let grant = format!(
+            "[[http]]\nhost = \"{host}\"\nport = {port}\nmethods = [\"POST\"]\npath = \"/**\"\n\
+             allow_private = true\n{IDEMPOTENT}"
+        );
+        outgoing(
+            &grant,
+            "POST",
+            &format!("https://{host}:{port}/?token=sk_query_canary"),
+            &[],
+            b"sk_body_canary",
+        )
+    };
+    for (what, request) in [
+        ("bad TLS", ask("a.example", wrong.port())),
+        ("bad DNS", ask("nowhere.example", wrong.port())),
+        ("reset", ask("a.example", reset.port())),
+        ("refused", ask("a.example", 1)),
+    ] {
+        let sent = send(&trusting(&root, config()), request).await;
+        assert_eq!(fate(&sent), "not sent", "{what}");
+        let told = format!("{sent:?}");
+        for canary in ["sk_", "token", SECRET, "b.example"] {
+            assert!(!told.contains(canary), "{what}: {told}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn b15_what_does_not_speak_tls_gets_no_byte_of_http() {
     let root = Root::new(None);
     for reply in [
