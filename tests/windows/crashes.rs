@@ -169,7 +169,7 @@ fn p2_killed_at_every_point_at_a_provider_without_keys_never_sends_twice_and_wai
         } else {
             let settles = stage.ledger(&id)[0]["settles_at"].as_str().expect("a time").to_owned();
             super::expiry::wait_until(&settles);
-            serde_json::json!({ "ordinal": 1, "outcome": "did_not_happen", "evidence": "it is not in their list" })
+            serde_json::json!({ "ordinal": 1, "send": 1, "outcome": "did_not_happen", "evidence": "it is not in their list" })
         };
         stage.resolve(&id, word).expect(200);
         let told = stage.execute(&id);

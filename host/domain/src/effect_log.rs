@@ -114,6 +114,15 @@ impl EffectLog {
         self.position += 1;
     }
 
+    /// Takes in a row that was just written for the current call and is not
+    /// settled: it stands in its place, and the run has not come past it.
+    pub fn enter(&mut self, record: EffectRecord) {
+        match self.records.get_mut(self.position) {
+            Some(place) => *place = record,
+            None => self.records.push(record),
+        }
+    }
+
     /// How many different writes the run has come past, not counting a
     /// component's own retries: what `unplanned` and provider keys count.
     pub fn writes_so_far(&self) -> u32 {

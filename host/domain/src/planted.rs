@@ -53,4 +53,24 @@ pub const ALL: &[&str] = &[
     "late-409-settles",
     // A recorded success does not grant the attempt that reports it.
     "success-grants-nothing",
+    // A worker that is lost after a success spends the attempt that was to
+    // report it.
+    "lost-worker-spends-grant",
+    // The last look before the first byte asks only for the lease it was given.
+    "look-ignores-row",
+    // A lookup may say "it did not happen" without an answer of the provider.
+    "not-done-without-evidence",
+    // A lookup may write.
+    "lookup-may-write",
+    // After one of several doubts is settled nothing looks at the others.
+    "settled-one-forgets-others",
+    // After a rewind a write without a row is sent as if it were new.
+    "rewound-sends-as-new",
+    // After a rewind what is found not to have happened is sent again, even
+    // where another write may have been made in its place.
+    "rewound-sends-anew",
+    // After a rewind an end may say that nothing stands outside.
+    "rewound-ends-as-cancelled",
+    // Claims do not ask whether the action was doubted after a rewind.
+    "claim-ignores-rewind",
 ];

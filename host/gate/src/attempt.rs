@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use countersign_domain::action::Action;
-use countersign_domain::effect::{Answer, Effect, EffectRecord, Passage, Refusal};
+use countersign_domain::effect::{Answer, Effect, EffectRecord, EffectStatus, Passage, Refusal};
 use countersign_domain::effect_log::{EffectLog, Next, Retry};
-use countersign_domain::grant::Grant;
+use countersign_domain::grant::{Grant, RecoveryClass};
 use countersign_domain::id::{AttemptId, Ordinal};
 use countersign_domain::key::provider_key;
 use countersign_domain::lease::{SendFence, may_start_send};
@@ -24,7 +24,7 @@ use countersign_domain::plan::Plan;
 use countersign_domain::retry::{Transport, Verdict, judge};
 use countersign_domain::time::Timestamp;
 use countersign_store::steps::{
-    ClaimWrite, ClaimedAction, Move, RecordSend, Recorded, RepeatWrite, SendResult, Settled, Step,
+    ClaimWrite, ClaimedAction, Liveness, Move, RecordSend, Recorded, RepeatWrite, SendResult, Settled, Step,
     WriteClaimed,
 };
 use tokio::sync::Mutex;
@@ -211,8 +211,32 @@ impl Attempt {
             let parcel = self.parcel(outlet, effect, Some(key), None);
             let _ = self.gate.dispatcher.post(parcel, || async { true }).await;
         }
+        if self.action.rewound && !countersign_domain::planted::on("rewound-sends-as-new") {
+            return self.doubt(progress, effect, resolved, claim).await;
+        }
         let step = self.gate.store.claim_write(claim).await.map_err(Stop::store)?;
         self.send(progress, effect, resolved, outlet, step).await
+    }
+
+    /// A write without a row, of an action whose ledger lost commits: perhaps it
+    /// was sent before. It is written down as such first; then a provider that
+    /// knows its key is asked again, and of any other somebody has to find out.
+    async fn doubt(
+        &self,
+        progress: &mut Progress,
+        effect: &Effect,
+        resolved: &Resolved,
+        claim: ClaimWrite,
+    ) -> Result<Passage, Stop> {
+        let record = match self.gate.store.doubt_write(claim).await.map_err(Stop::store)? {
+            Step::Made(record) => record,
+            Step::Lost(action) => return Err(Stop::ClaimRefused(action)),
+        };
+        progress.log.enter(record.clone());
+        if record.terms.class != RecoveryClass::ProviderIdempotent {
+            return Err(Stop::PerhapsSent(record.ordinal));
+        }
+        self.repeat(progress, effect, resolved, record).await
     }
 
     /// An effect that was claimed before and did not settle. It was held to the
@@ -233,6 +257,15 @@ impl Attempt {
                 asked: resolved.fingerprint,
             });
         };
+        // What the lost rows may hold: a refusal of this write that the component
+        // was shown, and the other write that it made instead.
+        if self.action.rewound
+            && record.status == EffectStatus::Failed
+            && !self.plan.may_follow.is_empty()
+            && !countersign_domain::planted::on("rewound-sends-anew")
+        {
+            return Err(Stop::PerhapsReplaced(record.ordinal));
+        }
         if self.halted.load(Ordering::Acquire) {
             return Err(Stop::Halted);
         }
@@ -320,12 +353,17 @@ impl Attempt {
         }
     }
 
-    /// The last look before the first byte: enough lease for the longest send,
-    /// and the key's window still open.
+    /// The last look before the first byte: the attempt still holds the row with
+    /// this send out, there is enough lease for the longest send, and the key's
+    /// window is open.
     async fn may_start(&self, claimed: &WriteClaimed) -> bool {
         self.gate.reached(Point::BeforeFirstByte, Some(claimed.fence.ordinal)).await;
-        let Ok(now) = self.gate.store.now().await else { return false };
-        may_start_send(now, claimed.lease_expires, claimed.record.terms.send)
+        let Action { tenant, id, .. } = &self.action;
+        let Ok(Liveness { now, live }) = self.gate.store.still_live(tenant, *id, claimed.fence).await else {
+            return false;
+        };
+        (live || countersign_domain::planted::on("look-ignores-row"))
+            && may_start_send(now, claimed.lease_expires, claimed.record.terms.send)
             && claimed.window_ends.is_none_or(|end| now < end)
     }
 

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use countersign_domain::effect::{Effect, Passage};
+use countersign_domain::effect::{Answer, Effect, EffectRecord, Passage};
 use countersign_domain::id::ComponentDigest;
-use countersign_domain::run::{Call, RunReport};
+use countersign_domain::run::{Call, Ended, RunReport};
 use countersign_domain::tool::{Inspection, Preview};
 
 /// Why a component cannot be used.
@@ -19,6 +19,27 @@ pub enum ComponentError {
     /// The host cannot do it now.
     #[error("{0}")]
     Unavailable(String),
+}
+
+/// What a tool says about an effect whose outcome is unknown. A claim, not yet
+/// evidence: whether the provider was asked is in the effects that it made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It happened, and this would have been the answer.
+    Done(Answer),
+    /// It did not happen.
+    NotDone,
+    /// Nobody knows yet.
+    Unknown,
+}
+
+/// How a lookup ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LookupReport {
+    /// What the tool says, or how the call ended without a word.
+    pub verdict: Result<Verdict, Ended>,
+    /// What it printed and logged, bounded.
+    pub log: Vec<String>,
 }
 
 /// Where a running component's effects go. One per attempt.
@@ -49,4 +70,9 @@ pub trait Components: Send + Sync + 'static {
     /// Runs a component to its end. Returns only when no effect that it asked
     /// for is outstanding.
     async fn invoke(&self, call: Call, effects: Arc<dyn Effects>) -> RunReport;
+
+    /// Asks a component what became of one of its effects. It runs apart from
+    /// every attempt; what it asks for goes to `effects`, which lets out reads
+    /// only. One that cannot be asked gives [`Ended::Unavailable`].
+    async fn reconcile(&self, call: Call, effect: &EffectRecord, effects: Arc<dyn Effects>) -> LookupReport;
 }

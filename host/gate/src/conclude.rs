@@ -62,6 +62,12 @@ pub enum Stop {
         /// The provider's wish.
         retry_after: Option<Duration>,
     },
+    /// A write that the ledger may have lost the row of, and that its provider
+    /// would not recognise: whether it was sent before is not known.
+    PerhapsSent(Ordinal),
+    /// A write that did not happen, and that the lost rows may hold another one
+    /// in place of.
+    PerhapsReplaced(Ordinal),
     /// It was answered, and the answer could not be recorded.
     RecordFailed {
         /// Which send.
@@ -130,7 +136,7 @@ pub struct Remains<'a> {
 /// Concludes an attempt. `None`: the attempt is over already and has nothing to
 /// say; what became of the action was written by whoever ended it.
 pub fn conclude(remains: Remains<'_>) -> Option<Conclusion> {
-    let standing = standing(remains.log, remains.sending);
+    let standing = standing(&remains);
     let with = Ending { standing, remains: &remains };
     match &remains.stop {
         Some(stop) => with.stopped(stop),
@@ -139,10 +145,13 @@ pub fn conclude(remains: Remains<'_>) -> Option<Conclusion> {
 }
 
 /// What the effects say, as the attempt knows them.
-fn standing(log: &EffectLog, sending: Option<SendFence>) -> Standing {
+fn standing(remains: &Remains<'_>) -> Standing {
+    let Remains { action, log, sending, .. } = remains;
+    // Of writes whose rows are lost, nobody knows that none stands.
+    let lost = action.rewound && !countersign_domain::planted::on("rewound-ends-as-cancelled");
     Standing {
         open: sending.is_some() || log.records().iter().any(EffectRecord::is_open),
-        writes_stand: sending.is_some() || log.records().iter().any(EffectRecord::stands),
+        writes_stand: sending.is_some() || lost || log.records().iter().any(EffectRecord::stands),
     }
 }
 
@@ -187,6 +196,19 @@ impl Ending<'_> {
                 self.retryably(code::NOT_SENT, format!("nothing was sent: {why}"), *retry_after)
             }
             Stop::Unknown { fence, why, retry_after } => self.lost(*fence, why, *retry_after),
+            Stop::PerhapsSent(ordinal) => self.in_doubt(
+                *ordinal,
+                "the ledger lost commits, and this write may have been sent before they were lost",
+                None,
+            ),
+            Stop::PerhapsReplaced(ordinal) => self.terminally(
+                code::OUTCOME_NEVER_KNOWN,
+                format!(
+                    "effect {ordinal} did not happen, but the ledger lost commits, and another write may have been \
+                     made in its place: it is not sent again, and nothing should be proposed in its stead without \
+                     looking"
+                ),
+            ),
             Stop::RecordFailed { fence, why } => {
                 self.lost(*fence, &format!("the answer could not be recorded: {why}"), None)
             }
@@ -205,6 +227,14 @@ impl Ending<'_> {
         }
         if self.remains.now >= row.execution_deadline {
             return Some(self.terminally(code::DEADLINE_PASSED, "the execution deadline passed".into()));
+        }
+        if row.rewound && !self.standing.open {
+            // Whether it was ever sent under its approval, which is over, was
+            // lost with the rows.
+            return Some(self.terminally(
+                code::NOT_SENT,
+                "a write could not be claimed any more, and the ledger lost commits of this action".into(),
+            ));
         }
         // Approval expired, policy changed, lease gone: whatever it was, nothing
         // is in flight. The reaper states the end that the row calls for.
@@ -269,7 +299,8 @@ impl Ending<'_> {
     }
 
     fn terminally(&self, code: &'static str, message: String) -> Conclusion {
-        let message = format!("{message}{}", what_stands(self.remains.log.records()));
+        let stands = what_stands(self.remains.log.records(), self.remains.action.rewound);
+        let message = format!("{message}{stands}");
         let fact = Fact::FailedTerminally { standing: self.standing, code: code.into() };
         self.state(fact, Some(ActionError { code: code.into(), message }))
     }
@@ -292,13 +323,18 @@ impl Ending<'_> {
     }
 
     fn lost(&self, fence: SendFence, why: &str, retry_after: Option<Duration>) -> Conclusion {
-        let fact = Fact::OutcomeLost { ordinal: fence.ordinal, why: why.to_owned() };
+        let mut conclusion = self.in_doubt(fence.ordinal, why, retry_after);
+        conclusion.lost = Some(fence);
+        conclusion
+    }
+
+    fn in_doubt(&self, ordinal: Ordinal, why: &str, retry_after: Option<Duration>) -> Conclusion {
+        let fact = Fact::OutcomeLost { ordinal, why: why.to_owned() };
         let error = ActionError {
             code: code::EXECUTION_IN_DOUBT.into(),
-            message: format!("it is not known whether effect {} happened: {why}", fence.ordinal),
+            message: format!("it is not known whether effect {ordinal} happened: {why}"),
         };
         let mut conclusion = self.state(fact, Some(error));
-        conclusion.lost = Some(fence);
         conclusion.next_attempt_after = Some(self.rest(retry_after));
         conclusion
     }
@@ -351,7 +387,12 @@ impl Ending<'_> {
 }
 
 /// Names what stands outside, for the end of an action that did not succeed.
-pub(crate) fn what_stands(records: &[EffectRecord]) -> String {
+pub(crate) fn what_stands(records: &[EffectRecord], rewound: bool) -> String {
+    let lost = if rewound {
+        "; the ledger lost commits, so writes that it does not name may stand, too"
+    } else {
+        ""
+    };
     let standing: Vec<String> = records
         .iter()
         .filter(|record| record.stands())
@@ -362,9 +403,9 @@ pub(crate) fn what_stands(records: &[EffectRecord]) -> String {
         })
         .collect();
     if standing.is_empty() {
-        String::new()
+        lost.to_owned()
     } else {
-        format!("; what was sent stands: {}", standing.join(", "))
+        format!("; what was sent stands: {}{lost}", standing.join(", "))
     }
 }
 

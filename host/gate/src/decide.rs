@@ -244,6 +244,7 @@ impl Inner {
                 error: decision.error,
                 next_attempt_after: None,
                 in_flight_becomes_unknown: false,
+                grants: 0,
                 superseded_by: decision.superseded_by,
             };
             if let Step::Made(action) = self.store.transition(transition).await? {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use countersign_domain::action::{Action, State};
 use countersign_domain::fingerprint::{self, Approvable};
+use countersign_domain::grant::Grant;
 use countersign_domain::id::{ActionId, AttemptId, TenantId};
 use countersign_domain::plan::Plan;
 use countersign_domain::run::{Call, Ended, RunContext, RunReport};
@@ -136,6 +137,10 @@ impl Gate {
             }
             // Approved and still not to be claimed: something changed since.
             State::Approved => {
+                if self.inner.doubt_rewound().await? > 0 {
+                    // It may be one of them; the next look shows it.
+                    return Ok(Stands::Running(Box::new(action)));
+                }
                 let action = self.inner.void_if_changed(action).await?;
                 if action.state.is_terminal() {
                     return Ok(Stands::Ended(Box::new(action)));
@@ -276,21 +281,7 @@ impl Inner {
             Ok(ready) => ready,
             Err(why) => return Err(Box::new((claimed, why))),
         };
-        let call = Call {
-            component: action.component,
-            arguments: action.arguments.clone(),
-            context: RunContext {
-                tenant: action.tenant.clone(),
-                action: action.id,
-                run: action.key.run().map(|(run, _)| run.to_owned()),
-                step: action.key.run().map(|(_, step)| step.to_owned()),
-                actor: action.actor.clone(),
-                started: action.created,
-                seed: action.seed,
-            },
-            limits: run_limits(&grant),
-            forbidden_headers: Arc::new(grant.forbidden_headers()),
-        };
+        let call = call(action, &grant);
         Ok((Arc::new(Attempt::new(self.clone(), claimed, id, grant, plan)), call))
     }
 
@@ -433,6 +424,25 @@ impl Inner {
             Ok(()) => self.schemas.misfit(tool.component, result)?,
             Err(error) => Some(error.to_string()),
         }
+    }
+}
+
+/// A call of the action's component: the same for each attempt and lookup.
+pub(crate) fn call(action: &Action, grant: &Grant) -> Call {
+    Call {
+        component: action.component,
+        arguments: action.arguments.clone(),
+        context: RunContext {
+            tenant: action.tenant.clone(),
+            action: action.id,
+            run: action.key.run().map(|(run, _)| run.to_owned()),
+            step: action.key.run().map(|(_, step)| step.to_owned()),
+            actor: action.actor.clone(),
+            started: action.created,
+            seed: action.seed,
+        },
+        limits: run_limits(grant),
+        forbidden_headers: Arc::new(grant.forbidden_headers()),
     }
 }
 

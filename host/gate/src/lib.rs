@@ -7,11 +7,13 @@
 //!
 //! Follow an action in this order: [`propose`] (with [`plan`]), [`decide`],
 //! [`execute`], [`attempt`] — the heart: one call of a component, from claim to
-//! record —, [`conclude`]; then [`reaper`] and [`resolve`] for what went wrong.
+//! record —, [`conclude`]; then [`reaper`], [`reconciler`] and [`resolve`] for
+//! what went wrong, and [`announce`] for whom to tell.
 //! [`dispatch`] is the only code here that can send anything.
 
 #![deny(missing_docs)]
 
+pub mod announce;
 pub mod attempt;
 pub mod components;
 pub mod conclude;
@@ -27,6 +29,7 @@ pub mod plan;
 pub mod propose;
 pub mod quota;
 pub mod reaper;
+pub mod reconciler;
 pub mod request;
 pub mod resolve;
 pub mod signals;
@@ -41,7 +44,8 @@ use countersign_domain::lease::LeaseTerms;
 use countersign_domain::retry::RetryTerms;
 use countersign_store::Store;
 
-pub use components::{ComponentError, Components, Effects};
+pub use announce::Announce;
+pub use components::{ComponentError, Components, Effects, LookupReport, Verdict};
 pub use error::GateError;
 pub use signals::{Point, Signals};
 
@@ -62,6 +66,8 @@ pub struct GateConfig {
     /// Attempts that this host runs at once. Chosen: 256; each costs a suspended
     /// component, about 20 KiB and a place in the engine's pool.
     pub concurrent_attempts: usize,
+    /// Told of what waits for a person; `None`: nobody is.
+    pub announce: Option<Arc<dyn Announce>>,
     /// What no grant may exceed.
     pub ceiling: countersign_domain::grant::Ceiling,
     /// Proposals that this host plans at once: each runs a component until its
@@ -81,6 +87,7 @@ impl Default for GateConfig {
             repeats: 10,
             reap_every: Duration::from_millis(250),
             concurrent_attempts: 256,
+            announce: None,
             ceiling: countersign_domain::grant::Ceiling::default(),
             concurrent_plans: 128,
             quotas: quota::Quotas::of(quota::Quota::unlimited()),

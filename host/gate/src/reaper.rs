@@ -8,15 +8,16 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use countersign_domain::action::{Action, ActionError, Fact, State, next};
+use countersign_domain::action::{Action, ActionError, Fact, State, WaitsFor, next};
 use countersign_domain::code;
 use countersign_domain::grant::RecoveryClass;
-use countersign_domain::id::ActionId;
+use countersign_domain::id::{ActionId, Ordinal};
 use countersign_domain::retry::RetryTerms;
 use countersign_domain::time::Timestamp;
-use countersign_store::steps::{ClaimKind, Due, Move, Step, Transition, When};
+use countersign_store::steps::{ClaimKind, Due, Move, Putoff, Step, Transition, When};
 
 use crate::conclude::what_stands;
+use crate::reconciler::{self, Look};
 use crate::{Gate, GateError, Inner};
 
 /// How many actions one look takes. Chosen: a look is one short read; more than
@@ -26,6 +27,11 @@ const BATCH: u32 = 100;
 /// How many the first look takes, of a host that just opened its store. Chosen:
 /// far more than a host runs at once; what is beyond waits for its lease.
 const FIRST_BATCH: u32 = 10_000;
+
+/// After so many attempts a worker that is lost is no longer given another to
+/// report what it did. Chosen: with rests that double to a minute, a quarter of
+/// an hour of workers that die over the same action.
+const MOST_ATTEMPTS_TO_REPORT: u32 = 16;
 
 /// What is to be done about an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +49,12 @@ pub enum Todo {
     },
     /// Claim and run.
     Run(ClaimKind),
+    /// Ask the tool what became of these effects.
+    LookUp(Vec<Ordinal>),
+    /// It is too early to ask.
+    Rest(Duration),
+    /// It waits for a person, and nobody was told.
+    Announce,
     /// It was due for a repeat, and no repeat is allowed any more: a person has
     /// to say. Taken off the list, or enough of them would stand before
     /// everything that can be moved.
@@ -122,10 +134,16 @@ pub fn plan(
             }
             rested.then_some(Todo::Run(ClaimKind::Run))
         }
-        State::OutcomeUnknown if rested && may_repeat(now, action, due) => Some(Todo::Run(ClaimKind::Repeat)),
-        State::OutcomeUnknown if rested && action.next_attempt.is_some() && action.repeats_left > 0 => {
-            Some(Todo::LeaveToPerson)
+        State::OutcomeUnknown if !rested => None,
+        State::OutcomeUnknown if action.waits_for() == Some(WaitsFor::Person) => {
+            action.is_to_be_announced().then_some(Todo::Announce)
         }
+        State::OutcomeUnknown if may_repeat(now, action, due) => Some(Todo::Run(ClaimKind::Repeat)),
+        State::OutcomeUnknown => Some(match reconciler::plan(now, action, &due.unknown) {
+            Some(Look::Ask(ordinals)) => Todo::LookUp(ordinals),
+            Some(Look::Wait(settling)) => Todo::Rest(settling),
+            None => Todo::LeaveToPerson,
+        }),
         _ => None,
     }
 }
@@ -137,7 +155,10 @@ pub fn may_repeat(now: Timestamp, action: &Action, due: &Due) -> bool {
         && action.cancel_requested.is_none()
         // A component that asks for something else now is no way to ask again.
         && action.error.as_ref().is_none_or(|error| error.code != code::REPLAY_DIVERGED)
-        && !due.unknown.is_empty()
+        // Of a ledger that lost commits, a run finds the write that is in doubt,
+        // and sends nothing that is not asked about first.
+        && (!due.unknown.is_empty() || action.rewound)
+        && action.approved_fingerprint == Some(action.fingerprint)
         && due.unknown.iter().all(|record| {
             record.terms.class == RecoveryClass::ProviderIdempotent
                 && record.window_ends().is_some_and(|end| now < end)
@@ -183,12 +204,33 @@ impl Gate {
     }
 }
 
-/// Actions that this host is about to claim: a look must not start a second
-/// claim of what the look before it is still waiting to run.
-type Claiming = Arc<Mutex<HashSet<ActionId>>>;
+/// Actions that this host is about to claim, looks up or tells somebody of: a
+/// look must not begin again what the look before it has begun.
+pub(crate) type Claiming = Arc<Mutex<HashSet<ActionId>>>;
+
+/// Says for as long as it is there that this host is at work on an action.
+pub(crate) struct Busy {
+    claiming: Claiming,
+    id: ActionId,
+}
+
+impl Busy {
+    /// `None`: somebody is already.
+    pub(crate) fn with(claiming: &Claiming, id: ActionId) -> Option<Busy> {
+        let new = claiming.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        new.then(|| Busy { claiming: claiming.clone(), id })
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.claiming.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+    }
+}
 
 impl Inner {
     async fn tend(self: &Arc<Inner>, all_leases_over: bool, claiming: &Claiming) -> Result<usize, GateError> {
+        while self.doubt_rewound().await? > 0 {}
         let due = self.store.due(if all_leases_over { FIRST_BATCH } else { BATCH }, all_leases_over).await?;
         let now = self.store.now().await?;
         let mut done = 0;
@@ -211,11 +253,18 @@ impl Inner {
                 }
                 Todo::LeaveToPerson => {
                     let Due { action, .. } = due;
-                    match self.store.postpone(&action.tenant, action.id, action.version_counter, None).await {
-                        Ok(_) => done += 1,
-                        Err(error) => tracing::error!(action = %action.id, %error, "the reaper failed"),
-                    }
+                    self.put_off(&action, Putoff::ToPerson).await;
+                    done += 1;
                 }
+                Todo::Rest(settling) => {
+                    self.put_off(&due.action, Putoff::Free(settling)).await;
+                    done += 1;
+                }
+                Todo::LookUp(ordinals) => {
+                    done += 1;
+                    self.clone().look_up_later(due, ordinals, claiming.clone());
+                }
+                Todo::Announce => self.clone().announce_later(due, claiming.clone()),
                 Todo::Run(kind) => {
                     done += 1;
                     self.clone().run_later(due.action, kind, claiming.clone());
@@ -225,14 +274,31 @@ impl Inner {
         Ok(done)
     }
 
+    /// Doubts some of the actions that were open when commits were lost, before
+    /// anything is claimed; how many there were.
+    pub(crate) async fn doubt_rewound(&self) -> Result<usize, GateError> {
+        let doubted = self.store.doubt_rewound(BATCH).await?;
+        if doubted > 0 {
+            tracing::warn!(doubted, "actions are in doubt, because the ledger lost commits");
+        }
+        Ok(doubted)
+    }
+
+    async fn put_off(&self, action: &Action, putoff: Putoff) {
+        // Lost: it moved on, and that is looked at next.
+        if let Err(error) =
+            self.store.postpone(&action.tenant, action.id, action.version_counter, putoff).await
+        {
+            tracing::error!(action = %action.id, %error, "the reaper failed");
+        }
+    }
+
     fn run_later(self: Arc<Inner>, action: Action, kind: ClaimKind, claiming: Claiming) {
         let id = action.id;
-        if !claiming.lock().unwrap_or_else(PoisonError::into_inner).insert(id) {
-            return;
-        }
+        let Some(busy) = Busy::with(&claiming, id) else { return };
         tokio::spawn(async move {
             let claimed = self.claim(&action.tenant, id, kind, None).await;
-            claiming.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            drop(busy);
             match claimed {
                 Ok(Step::Made(run)) => {
                     self.run(run).await;
@@ -260,11 +326,19 @@ impl Inner {
             hint: illegal.to_string(),
         })?;
         let in_flight_becomes_unknown = matches!(fact, Fact::OutcomeLost { .. });
+        // A worker that died over work that was done did not use the attempt that
+        // was to report it; but one that kills its worker each time ends, too.
+        let grants = u32::from(
+            matches!(fact, Fact::WorkerLost { .. })
+                && action.standing_writes > 0
+                && action.attempt.0 < MOST_ATTEMPTS_TO_REPORT
+                && !countersign_domain::planted::on("lost-worker-spends-grant"),
+        );
         let error = match error {
             // An end names the writes that stand.
-            Some(error) if to.is_terminal() && action.standing_writes > 0 => {
+            Some(error) if to.is_terminal() && action.standing().writes_stand => {
                 let effects = self.store.effects(&action.tenant, action.id, false).await?;
-                let message = format!("{}{}", error.message, what_stands(&effects));
+                let message = format!("{}{}", error.message, what_stands(&effects, action.rewound));
                 Some(ActionError { message, ..error })
             }
             error => error,
@@ -279,6 +353,7 @@ impl Inner {
             next_attempt_after,
             in_flight_becomes_unknown,
             superseded_by: None,
+            grants,
         };
         Ok(self.store.transition(transition).await?)
     }

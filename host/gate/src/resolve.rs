@@ -2,17 +2,17 @@
 //! under their name, with their evidence, and it speaks of one send: if the
 //! effect moved on since they looked, it is stale.
 
-use countersign_domain::action::{ActionError, Fact, State, next};
+use countersign_domain::action::{Action, ActionError, Fact, State, next};
 use countersign_domain::code;
 use countersign_domain::effect::{Answer, EffectKind, EffectStatus, Evidence};
 use countersign_domain::id::{ActionId, Ordinal, Principal, SendNumber, TenantId};
 use countersign_domain::lease::SendFence;
 use countersign_domain::mail::accepted_by_word;
-use countersign_store::steps::{Move, Resolve, Step};
+use countersign_store::steps::{Move, Resolve, Step, When};
 
 use crate::conclude::what_stands;
 use crate::decide::checked_reason;
-use crate::{Gate, GateError};
+use crate::{Gate, GateError, Inner};
 
 /// What a person says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,9 @@ pub enum Word {
 pub struct Resolution {
     /// Which effect.
     pub ordinal: Ordinal,
-    /// The send they looked into; `None`: the last one, as it stands.
+    /// The send they looked into; `None`: the last one, as it stands. That it
+    /// did not happen is said of a send by its number: while somebody looked,
+    /// another may have gone out.
     pub send: Option<SendNumber>,
     /// What they say.
     pub word: Word,
@@ -55,7 +57,7 @@ impl Gate {
         id: ActionId,
         by: &Principal,
         resolution: Resolution,
-    ) -> Result<countersign_domain::action::Action, GateError> {
+    ) -> Result<Action, GateError> {
         let inner = &self.inner;
         let evidence = checked_reason(&resolution.evidence).map_err(|_| {
             GateError::InvalidRequest(
@@ -72,6 +74,18 @@ impl Gate {
         }
         let effects = inner.store.effects(tenant, id, false).await?;
         let unknown: Vec<_> = effects.iter().filter(|e| e.status == EffectStatus::Unknown).collect();
+        if unknown.is_empty() && action.rewound && resolution.word == Word::GiveUp {
+            return inner.give_up_what_was_lost(&action, by, &evidence).await;
+        }
+        if action.approved_fingerprint.is_none() {
+            return Err(GateError::InvalidState {
+                action: id,
+                state: action.state,
+                hint: "it was not approved as far as this ledger knows, which lost commits, so it cannot go on: find \
+                       out what it did, give it up, and propose what is still to be done under a new key"
+                    .into(),
+            });
+        }
         let Some(effect) = unknown.iter().find(|e| e.ordinal == resolution.ordinal) else {
             let open: Vec<String> = unknown.iter().map(|e| e.ordinal.to_string()).collect();
             return Err(GateError::Stale(format!(
@@ -86,6 +100,13 @@ impl Gate {
                 effect.ordinal, effect.send
             )));
         }
+        if resolution.word == Word::DidNotHappen && resolution.send.is_none() {
+            return Err(GateError::InvalidRequest(format!(
+                "say which send of effect {} you looked into: its last one is {}; look again if you looked before \
+                 that went out",
+                effect.ordinal, effect.send
+            )));
+        }
         let others_unknown = unknown.len() > 1;
         let now = inner.store.now().await?;
         let (by_name, ordinal) = (by.to_string(), effect.ordinal);
@@ -97,8 +118,8 @@ impl Gate {
                 let from = effect.unknown_since.map(|since| since.plus(effect.terms.settle));
                 if let Some(from) = from.filter(|from| now < *from) {
                     return Err(GateError::Stale(format!(
-                        "it is too early to say that effect {ordinal} did not happen: the send may still arrive; say \
-                         so after {from}"
+                        "it is too early to say that effect {ordinal} did not happen: the send may still arrive; look \
+                         again after {from}, and say so then"
                     )));
                 }
                 (Fact::FoundNotDone { ordinal, by: by_name.clone(), others_unknown }, "did_not_happen")
@@ -112,7 +133,7 @@ impl Gate {
             message: format!(
                 "{by} gave up finding out whether effect {ordinal} happened: do not propose this again without \
                  looking{}",
-                what_stands(&effects)
+                what_stands(&effects, action.rewound)
             ),
         });
         let answer = match resolution.word {
@@ -147,6 +168,32 @@ impl Gate {
                 inner.nudge.notify_one();
                 Ok(action)
             }
+            Step::Lost(row) => Err(GateError::Stale(format!(
+                "action {} moved on while you decided (it is {} now): look again",
+                row.id, row.state
+            ))),
+        }
+    }
+}
+
+impl Inner {
+    /// An action that a rewound ledger knows no write of: nothing is to be
+    /// settled, and somebody says that nobody will know.
+    async fn give_up_what_was_lost(
+        &self,
+        action: &Action,
+        by: &Principal,
+        evidence: &str,
+    ) -> Result<Action, GateError> {
+        let error = ActionError {
+            code: code::OUTCOME_NEVER_KNOWN.into(),
+            message: format!(
+                "{by} gave up finding out what this action did ({evidence}): do not propose this again without looking"
+            ),
+        };
+        let fact = Fact::GivenUp { by: by.to_string() };
+        match self.state(action, fact, When::Always, Some(error), None, by.as_str()).await? {
+            Step::Made(action) => Ok(action),
             Step::Lost(row) => Err(GateError::Stale(format!(
                 "action {} moved on while you decided (it is {} now): look again",
                 row.id, row.state

@@ -50,7 +50,8 @@ fn p2_break_9_it_did_not_happen_is_not_believed_before_settle_has_passed_to_the_
         let settle = rig.effects(action.id).await[0].terms.settle;
         rig.clock.advance(settle - TICK);
         let early = rig.resolve(action.id, 1, Word::DidNotHappen).await;
-        assert!(early.unwrap_err().to_string().contains("too early"));
+        let early = early.unwrap_err().to_string();
+        assert!(early.contains("too early") && early.contains("look again after"), "{early}");
         rig.clock.advance(TICK);
         rig.resolve(action.id, 1, Word::DidNotHappen).await.unwrap();
         assert_eq!(rig.settle(action.id).await.state, State::Succeeded);
@@ -94,6 +95,9 @@ fn p2_break_8_a_word_about_an_earlier_send_is_stale_once_a_later_one_became_unkn
         // True about send 1, and nothing about send 2.
         let stale = rig.resolve_send(id, 1, Some(1), Word::DidNotHappen, "asked them").await;
         assert!(stale.unwrap_err().to_string().contains("send 2"));
+        let unnamed = rig.resolve_send(id, 1, None, Word::DidNotHappen, "asked them").await.unwrap_err();
+        assert_eq!(unnamed.code(), "invalid_request");
+        assert!(unnamed.to_string().contains("its last one is 2"), "{unnamed}");
         let other = rig.resolve(id, 7, happened()).await;
         assert!(other.unwrap_err().to_string().contains("effect 7 is not in doubt"));
         assert_eq!(rig.effects(id).await[0].status, EffectStatus::Unknown);

@@ -249,6 +249,51 @@ fn break_16_34_the_last_attempt_records_its_success_and_dies_and_the_action_stil
 }
 
 #[test]
+fn break_34_a_worker_that_dies_again_over_what_was_done_takes_no_attempt_from_its_report() {
+    run(async |rig| {
+        rig.reconfigure(|config| config.retry.attempts = 1);
+        rig.install("refund", &keyed(), refund()).await;
+        let id = rig.propose("refund", amount(5)).await.id;
+        rig.host().stops.arm(Stop::At(Point::AfterRecord, 1));
+        let _execution = rig.spawn_execute(id, LONG);
+        rig.host().stops.reached().await;
+        // Twice more somebody begins to report it, and dies.
+        for _ in 0..2 {
+            rig.crash_and_leave_to_another().await;
+            let action = rig.row(id).await;
+            assert_eq!((action.state, action.attempts_left), (State::FailedRetryable, 1));
+            rig.clock.advance(action.next_attempt.unwrap().since(rig.store_now().await));
+            rig.host().stops.arm(Stop::At(Point::BeforeEnd, 1));
+            rig.tend(false).await;
+            rig.host().stops.reached().await;
+        }
+        rig.crash_and_leave_to_another().await;
+        let action = rig.settle(id).await;
+        assert_eq!(action.state, State::Succeeded, "{:?}", action.error);
+        assert_eq!(rig.provider.requests("/refunds").len(), 1);
+    });
+}
+
+#[test]
+fn p1_the_last_look_before_the_first_byte_asks_whether_the_attempt_still_holds_the_row() {
+    run(async |rig| {
+        rig.install("refund", &unkeyed("manual"), refund()).await;
+        let id = rig.propose("refund", amount(5)).await.id;
+        rig.host().stops.arm(Stop::At(Point::BeforeFirstByte, 1));
+        let _execution = rig.spawn_execute(id, LONG);
+        rig.host().stops.reached().await;
+        // Its lease has long to run, and still it is over: somebody said so.
+        let other = rig.another_host();
+        other.run(async move |gate| gate.tend(true).await.unwrap()).await;
+        assert_eq!(rig.row(id).await.state, State::OutcomeUnknown);
+        rig.host().stops.release();
+        rig.host().run(async move |gate: countersign_gate::Gate| gate.drain().await).await;
+        assert_eq!(rig.provider.all_requests().len(), 0, "not a byte left");
+        assert_eq!(rig.row(id).await.state, State::OutcomeUnknown);
+    });
+}
+
+#[test]
 fn p9_what_dies_every_time_before_its_write_is_given_up_when_its_attempts_are_spent() {
     run(async |rig| {
         rig.install("refund", &keyed(), refund()).await;

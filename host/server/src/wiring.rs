@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
-use countersign_domain::effect::{Effect, Passage};
+use countersign_domain::effect::{Effect, EffectRecord, Passage};
 use countersign_domain::id::ComponentDigest;
 use countersign_domain::lease::LeaseTerms;
 use countersign_domain::run::{Call, RunReport};
 use countersign_domain::tool::{Inspection, Preview};
 use countersign_gate::dispatch::{Dispatcher, DispatcherConfig, Secrets, SystemResolver};
-use countersign_gate::{ComponentError, Components, Effects, Gate, GateConfig};
+use countersign_gate::{ComponentError, Components, Effects, Gate, GateConfig, LookupReport, Verdict};
 use countersign_sandbox::{EffectGate, Sandbox, SandboxConfig, SandboxError};
 use countersign_store::health::Census;
 use countersign_store::postgres::PostgresStore;
@@ -49,11 +49,16 @@ pub enum OpenStore {
 }
 
 impl OpenStore {
-    async fn open(place: &StorePlace) -> anyhow::Result<OpenStore> {
+    async fn open(place: &StorePlace, after_restore: bool) -> anyhow::Result<OpenStore> {
         Ok(match place {
-            StorePlace::Sqlite(path) => OpenStore::Sqlite(SqliteStore::open(SqliteOptions::new(path))?),
+            StorePlace::Sqlite(path) => {
+                let options = SqliteOptions { after_restore, ..SqliteOptions::new(path) };
+                OpenStore::Sqlite(SqliteStore::open(options)?)
+            }
             StorePlace::Postgres(options) => {
-                OpenStore::Postgres(PostgresStore::open(options.as_ref().clone()).await?)
+                let mut options = options.as_ref().clone();
+                options.after_restore |= after_restore;
+                OpenStore::Postgres(PostgresStore::open(options).await?)
             }
         })
     }
@@ -92,7 +97,7 @@ impl OpenStore {
 /// # Errors
 /// The first thing that does not open: what, where, what to do.
 pub async fn open(config: &mut Config) -> anyhow::Result<Host> {
-    let store = OpenStore::open(&config.store).await?;
+    let store = OpenStore::open(&config.store, config.after_restore).await?;
     let counted = store.clone();
     let metrics = Arc::new(Metrics::new(Some(Box::new(move || {
         let counted = counted.clone();
@@ -220,6 +225,16 @@ impl Components for SandboxComponents {
 
     async fn invoke(&self, call: Call, effects: Arc<dyn Effects>) -> RunReport {
         self.0.invoke(call, Arc::new(WayOut(effects))).await
+    }
+
+    async fn reconcile(&self, call: Call, effect: &EffectRecord, effects: Arc<dyn Effects>) -> LookupReport {
+        let report = self.0.reconcile(call, effect, Arc::new(WayOut(effects))).await;
+        let verdict = report.verdict.map(|said| match said {
+            countersign_sandbox::Verdict::Done(answer) => Verdict::Done(answer),
+            countersign_sandbox::Verdict::NotDone => Verdict::NotDone,
+            countersign_sandbox::Verdict::Unknown => Verdict::Unknown,
+        });
+        LookupReport { verdict, log: report.log }
     }
 }
 

@@ -1,21 +1,19 @@
 //! The life of an action, step by step. Each method says what a crash right
 //! after it means, because that is what it is for.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use countersign_domain::action::Action;
 use countersign_domain::effect::EffectRecord;
 use countersign_domain::event::Event;
 use countersign_domain::id::{ActionId, AttemptId, TenantId};
-use countersign_domain::lease::LeaseTerms;
+use countersign_domain::lease::{LeaseTerms, SendFence};
 use countersign_domain::time::Timestamp;
 use tokio::sync::broadcast;
 
 use crate::StoreError;
 use crate::steps::{
-    Approve, ClaimAction, ClaimWrite, ClaimedAction, Due, EndAttempt, ListActions, NewAction, NewSettled,
-    Proposed, RecordSend, Recorded, RepeatWrite, Resolve, Step, Transition, WriteClaimed,
+    Approve, ClaimAction, ClaimWrite, ClaimedAction, Due, EndAttempt, ListActions, Liveness, NewAction,
+    NewSettled, Proposed, Putoff, RecordSend, Recorded, RepeatWrite, Resolve, Step, Transition, WriteClaimed,
 };
 
 /// Told after a commit that changed an action. May be lost: whoever waits also
@@ -63,17 +61,35 @@ pub trait Ledger: Send + Sync + 'static {
         reason: &str,
     ) -> Result<Step<Action>, StoreError>;
 
-    /// Puts off what is to be done by itself about an `outcome_unknown` action
-    /// after a lookup that found nothing out: costs one of its repeats. `None`:
-    /// nothing more without a person. No event: nothing moved. Not flushed:
-    /// lost in a power failure, the lookup is made again.
+    /// Puts off what is to be done by itself about an `outcome_unknown` action.
+    /// Whoever makes it, out of several who decided on the same row, is the one
+    /// to look. No event: nothing moved. Not flushed: lost in a power failure,
+    /// the lookup is made again.
     async fn postpone(
         &self,
         tenant: &TenantId,
         action: ActionId,
         expected: i64,
-        after: Option<Duration>,
+        putoff: Putoff,
     ) -> Result<Step<Action>, StoreError>;
+
+    /// Remembers that somebody was told of the doubt that began with this event
+    /// of an `outcome_unknown` action. No event, and no change of what others
+    /// decided on. Not flushed: lost in a power failure, they are told again.
+    async fn announced(
+        &self,
+        tenant: &TenantId,
+        action: ActionId,
+        event_seq: u32,
+    ) -> Result<bool, StoreError>;
+
+    /// Doubts so many of the actions that were open when commits were found to
+    /// be lost: each becomes `outcome_unknown`, with its event, and what was in
+    /// flight, or was not sent when last heard of, becomes `unknown`. How many
+    /// there were; 0: none is left, or no commit was lost. Flushed, each for
+    /// itself: a crash half-way leaves the rest to the next call, anybody's.
+    /// Until it is doubted, nothing claims, approves or ends such an action.
+    async fn doubt_rewound(&self, limit: u32) -> Result<usize, StoreError>;
 
     /// Takes an action for one attempt. Not flushed: lost in a power failure,
     /// it was never made, and no write was claimed under it.
@@ -104,6 +120,22 @@ pub trait Ledger: Send + Sync + 'static {
     /// [`Ledger::claim_write`]; for an `unknown` effect all but the deadline.
     /// Flushed.
     async fn repeat_write(&self, repeat: RepeatWrite) -> Result<Step<WriteClaimed>, StoreError>;
+
+    /// Enters a write that has no row, of an action whose ledger was rewound, as
+    /// `unknown`: perhaps it was sent before. First sent: when the action was
+    /// approved, or with the earlier write that had its key. Needs a live
+    /// attempt and nothing in flight. Not flushed: whatever sends it again is
+    /// flushed after it.
+    async fn doubt_write(&self, claim: ClaimWrite) -> Result<Step<EffectRecord>, StoreError>;
+
+    /// The last look before the first byte: what time it is, and whether the
+    /// send's attempt still holds the row with this effect out.
+    async fn still_live(
+        &self,
+        tenant: &TenantId,
+        action: ActionId,
+        fence: SendFence,
+    ) -> Result<Liveness, StoreError>;
 
     /// Records what came of a send, where the action is `executing` and
     /// attempt, ordinal and send number match an effect in flight. A success
@@ -163,7 +195,8 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Actions of all tenants that are due for a worker or the reaper: leases
     /// that ran out, approvals that expired, budgets that are spent, cancels
-    /// asked of nobody, attempts and repeats that are due. With
+    /// asked of nobody, attempts, repeats and lookups that are due, doubts that
+    /// wait for a person nobody told. With
     /// `all_leases_over`, every `executing` one too (one host holds the store
     /// and just opened it). Oldest due first.
     async fn due(&self, limit: u32, all_leases_over: bool) -> Result<Vec<Due>, StoreError>;

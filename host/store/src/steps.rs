@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use countersign_domain::action::{Action, ActionError, Fact, State};
+use countersign_domain::action::{Action, ActionError, Fact, State, next};
 use countersign_domain::canonical::CanonicalJson;
+use countersign_domain::code;
 use countersign_domain::effect::{
     Answer, EffectKind, EffectRecord, Evidence, RecordedRequest, Refusal, Terms,
 };
@@ -14,6 +15,8 @@ use countersign_domain::id::{
 use countersign_domain::key::ActionKey;
 use countersign_domain::lease::{LeaseTerms, SendFence};
 use countersign_domain::time::Timestamp;
+
+use crate::StoreError;
 
 /// How a step that compares before it sets came out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +49,37 @@ impl Move {
         // all the same, the store says so from the row and asks the rules anew.
         let fact = Fact::FoundDone { ordinal, by: by.clone(), others_unknown: false };
         Move { fact, to: State::FailedRetryable, by }
+    }
+}
+
+impl Move {
+    /// The move by which an action in this state is doubted, where the ledger
+    /// lost commits.
+    pub(crate) fn rewound(from: State) -> Result<Move, StoreError> {
+        let fact = Fact::LedgerRewound;
+        let to = next(from, &fact).map_err(|illegal| StoreError::Damaged { what: illegal.to_string() })?;
+        Ok(Move { fact, to, by: "ledger".to_owned() })
+    }
+
+    /// What stands in the row of such an action.
+    pub(crate) fn rewound_error() -> ActionError {
+        ActionError {
+            code: code::EXECUTION_IN_DOUBT.into(),
+            message: "the ledger lost commits (it was restored from a backup, or a standby took over), so it is not \
+                      known what this action did that is not recorded"
+                .into(),
+        }
+    }
+}
+
+impl Putoff {
+    /// After how long it is looked at again, and the repeats that this costs.
+    pub(crate) fn terms(self) -> (Option<Duration>, u32) {
+        match self {
+            Putoff::Costly(after) => (Some(after), 1),
+            Putoff::Free(after) => (Some(after), 0),
+            Putoff::ToPerson => (None, 0),
+        }
     }
 }
 
@@ -159,6 +193,30 @@ pub struct Transition {
     pub in_flight_becomes_unknown: bool,
     /// The action that replaces it.
     pub superseded_by: Option<ActionId>,
+    /// At least so many attempts are left then: what was done is always
+    /// reported, whoever dies over it.
+    pub grants: u32,
+}
+
+/// What is put off about an action in doubt, and what that costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Putoff {
+    /// A lookup is about to be made, or was: looked at again after this, at the
+    /// price of one of the action's repeats.
+    Costly(Duration),
+    /// It is too early to look: looked at again after this.
+    Free(Duration),
+    /// Nothing more without a person.
+    ToPerson,
+}
+
+/// Whether a send may start, as the store knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Liveness {
+    /// The store's clock.
+    pub now: Timestamp,
+    /// The row is `executing` by this very attempt, and this effect is out.
+    pub live: bool,
 }
 
 /// The condition on time that goes with a transition.

@@ -130,6 +130,23 @@ pub struct Action {
     pub version_counter: i64,
     /// Number of the last event.
     pub event_seq: u32,
+    /// The ledger lost commits while this action was open: rows of writes that
+    /// it made may be missing. Put here by [`Fact::LedgerRewound`]; for ever.
+    pub rewound: bool,
+    /// The event that began the doubt which somebody was told of last.
+    pub announced: Option<u32>,
+}
+
+/// Whom an action waits for that nothing of ours can move on now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitsFor {
+    /// An approver, until the approval runs out.
+    Approver,
+    /// The provider: it is asked again, or looked up, by itself.
+    Provider,
+    /// Somebody who finds out what came of a send, and says so.
+    Person,
 }
 
 impl Action {
@@ -137,7 +154,27 @@ impl Action {
     pub fn standing(&self) -> Standing {
         Standing {
             open: self.in_flight.is_some() || self.unknown_effects > 0,
-            writes_stand: self.standing_writes > 0,
+            // Of writes whose rows are lost, nobody knows that none stands.
+            writes_stand: self.standing_writes > 0
+                || (self.rewound && !crate::planted::on("rewound-ends-as-cancelled")),
         }
+    }
+
+    /// Whom it waits for, if not for a worker or its caller. A doubt waits for a
+    /// person once nothing is to be tried again, or its repeats are spent.
+    pub fn waits_for(&self) -> Option<WaitsFor> {
+        match self.state {
+            State::AwaitingApproval => Some(WaitsFor::Approver),
+            State::OutcomeUnknown if self.next_attempt.is_none() || self.repeats_left == 0 => {
+                Some(WaitsFor::Person)
+            }
+            State::OutcomeUnknown => Some(WaitsFor::Provider),
+            _ => None,
+        }
+    }
+
+    /// It waits for a person and nobody was told of this doubt.
+    pub fn is_to_be_announced(&self) -> bool {
+        self.waits_for() == Some(WaitsFor::Person) && self.announced != Some(self.event_seq)
     }
 }

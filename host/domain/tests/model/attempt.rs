@@ -35,13 +35,16 @@ impl Model {
             Pc::Running => self.runs(world, i, to),
             Pc::Looked => self.writes_claim(world, i, to),
             Pc::Claimed => {
-                // Reads the lease that its claim granted, not the row.
+                // The lease is the one that its claim granted; whether the attempt
+                // still holds the row with this effect out is read there.
                 let e = usize::from(me.effect) - 1;
                 let windowed = self.scenario.class[e] == RecoveryClass::ProviderIdempotent
                     && !self.on(Plant::WindowJudgedAtPlan)
                     && !self.on(Plant::SetAsideOutsideWindow)
                     && !self.on(Plant::OwnRetryNewWindow);
-                let passes = (!me.lease_over || self.on(Plant::LeaseNotChecked))
+                let holds = self.fenced(world, &me) && world.in_flight == me.effect;
+                let row = holds || self.on(Plant::LookIgnoresRow) || self.on(Plant::WriteClaimLeavesRow);
+                let passes = ((!me.lease_over && row) || self.on(Plant::LeaseNotChecked))
                     && (!windowed || self.window_open(world, e));
                 let mut after = *world;
                 if passes {
@@ -203,6 +206,7 @@ impl Model {
             return to.take(step, after);
         }
         over(&mut after);
+        after.told |= me.reports;
         if ends_early {
             after.in_flight = 0;
         } else {

@@ -65,8 +65,9 @@ impl Model {
         }
         after.attempt = after.fresh_id();
         after.lease = true;
-        after.told = true;
-        after.workers[i] = Worker { pc: Pc::Running, attempt: after.attempt, number: after.number, ..IDLE };
+        let reports = after.effects.iter().any(|effect| effect.is(EffectStatus::Succeeded));
+        let (attempt, number) = (after.attempt, after.number);
+        after.workers[i] = Worker { pc: Pc::Running, attempt, number, reports, ..IDLE };
         to.fact(step, after, &claimed(repeat));
     }
 
@@ -169,6 +170,7 @@ impl Model {
             send: effect.send,
             arrived: effect.arrived,
             unauthorised: !authorised || !shown_to_approvers,
+            reports: me.reports,
             ..IDLE
         };
         to.take(step, after);

@@ -84,6 +84,11 @@ plants! {
     SettleFromClaim = P2, 11, "lookups";
     /// A late "being worked on" to a repeat counts as an answer.
     LateBusySettles = P2, 17, "keys, and three faults";
+    /// A worker that is lost after a success spends the attempt that was granted
+    /// to report it.
+    LostWorkerSpendsGrant = P9, 13, "keys, and a cancel";
+    /// The last look before the first byte does not ask who holds the row.
+    LookIgnoresRow = P1, 6, "a rewind, keys";
     /// A recorded success grants no attempt to report it.
     SuccessGrantsNothing = P9, 12, "keys, and a cancel";
     /// After a rewind only what looks claimed is doubted.
@@ -92,10 +97,10 @@ plants! {
     RewindDoubtsNextOnly = P2, 14, "a rewind, no keys";
     /// After a rewind what was found not to have happened is sent again, even
     /// where lost rows may hold its refusal and a fallback.
-    RewoundSendsAnew = P2, 19, "a rewind under a fallback";
+    RewoundSendsAnew = P2, 22, "a rewind under a fallback";
     /// After a rewind an end is called cancelled where no row that is left
     /// stands.
-    RewoundEndsAsCancelled = P2, 15, "a rewind under a fallback";
+    RewoundEndsAsCancelled = P2, 10, "a rewind under a fallback";
     /// The action's id is drawn, not derived from the caller's key.
     RandomActionId = P2, 13, "a backup from before the proposal";
     /// Nothing compares attempts.

@@ -33,6 +33,11 @@ impl Model {
                     lose(&mut after);
                     Fact::OutcomeLost { ordinal: Ordinal(u32::from(world.in_flight)), why: String::new() }
                 } else {
+                    let done = after.effects.iter().any(|effect| effect.is(EffectStatus::Succeeded));
+                    // Nobody's death costs the attempt that reports what was done.
+                    if done && !self.on(Plant::LostWorkerSpendsGrant) {
+                        after.attempts = after.attempts.max(1);
+                    }
                     Fact::WorkerLost { standing }
                 };
                 to.fact(Step::ReapsLostWorker, after, &fact);
@@ -205,7 +210,7 @@ impl Model {
         let workers = world.workers;
         *world = World { keys, orphans, left, workers, ..self.first() };
         for worker in &mut world.workers {
-            worker.checked |= matches!(worker.pc, Pc::Claimed | Pc::Checked);
+            worker.checked |= worker.pc == Pc::Checked;
         }
         if self.on(Plant::RandomActionId) {
             for key in &mut world.keys {
@@ -217,9 +222,9 @@ impl Model {
     /// Back to a backup that was made when the action had just been approved.
     /// What is written first, by the host that opens it, is that it is in doubt.
     pub fn rewind(&self, world: &mut World) {
-        // Their claims were durable, as far as anybody could know.
+        // Who looked already sends; who has not finds no row that it holds.
         for worker in &mut world.workers {
-            worker.checked |= matches!(worker.pc, Pc::Claimed | Pc::Checked);
+            worker.checked |= worker.pc == Pc::Checked;
         }
         let first = self.first();
         world.attempt = 0;
@@ -238,8 +243,12 @@ impl Model {
             return;
         }
         world.state = next(State::Approved, &Fact::LedgerRewound).expect("it is not terminal");
+        // What it did is found out by a run, which enters each write without a row
+        // as unknown before anything is sent.
         world.marked = !self.on(Plant::RewindDoubtsNextOnly);
-        world.effects[0] = Effect { status: Some(EffectStatus::Unknown), arrived: true, ..NO_EFFECT };
+        if !world.marked {
+            world.effects[0] = Effect { status: Some(EffectStatus::Unknown), arrived: true, ..NO_EFFECT };
+        }
     }
 }
 

@@ -106,8 +106,11 @@ impl Model {
                 }
             };
             let (attempt, number) = (me.attempt, me.number);
+            // A success is news; the attempt that learned it is not the one that
+            // was granted for it.
+            let reports = me.reports && pc != Pc::Running;
             let effect = if self.on(Plant::RefusalNotReplayed) { me.effect } else { 0 };
-            after.workers[i] = Worker { pc, effect, attempt, number, ..IDLE };
+            after.workers[i] = Worker { pc, effect, attempt, number, reports, ..IDLE };
             return to.take(step, after);
         }
         after.workers[i] = IDLE;

@@ -50,7 +50,8 @@ pub struct World {
     pub workers: [Worker; WORKERS],
     pub orphans: [Orphan; ORPHANS],
     pub word: Word,
-    /// An attempt was claimed since it was last learned that a write happened.
+    /// An attempt that began after it was last learned that a write happened came
+    /// to an end of its own.
     pub told: bool,
     /// What may still go wrong, or be asked.
     pub left: Left,
@@ -180,6 +181,8 @@ pub struct Worker {
     /// It looked in time, and the first byte left after the provider had
     /// forgotten the key.
     pub past_key: bool,
+    /// A success stood when its attempt began, which is to report it.
+    pub reports: bool,
     /// A truthful "did not happen" about this send was accepted.
     pub disowned: bool,
     pub number: u8,
@@ -244,6 +247,7 @@ pub const IDLE: Worker = Worker {
     stalled: false,
     too_late: false,
     past_key: false,
+    reports: false,
     disowned: false,
     number: 0,
     attempt: 0,
@@ -272,20 +276,20 @@ impl Effect {
 impl Worker {
     /// Keeps of its memory what its next steps look at.
     fn tidy(&mut self) {
-        let Worker { pc, effect, send, reply, attempt, number, .. } = *self;
+        let Worker { pc, effect, send, reply, attempt, number, reports, .. } = *self;
         match pc {
             Pc::Claimed | Pc::Checked => {}
             Pc::Sent if self.wire == Wire::Pending => self.lease_over = false,
             Pc::Sent => {
                 let (arrived, wire) = (self.arrived, self.wire);
-                *self = Worker { pc, effect, send, arrived, reply, wire, attempt, number, ..IDLE };
+                *self = Worker { pc, effect, send, arrived, reply, wire, attempt, number, reports, ..IDLE };
             }
             Pc::Idle => *self = IDLE,
             Pc::Planned | Pc::Running | Pc::Looked | Pc::Stopping | Pc::Doubt => {
-                *self = Worker { pc, effect, attempt, number, ..IDLE };
+                *self = Worker { pc, effect, attempt, number, reports, ..IDLE };
             }
             Pc::Answered | Pc::NotSent | Pc::Refusing => {
-                *self = Worker { pc, effect, send, reply, attempt, number, ..IDLE };
+                *self = Worker { pc, effect, send, reply, attempt, number, reports, ..IDLE };
             }
         }
     }

@@ -223,7 +223,7 @@ impl Model {
         world.state == State::OutcomeUnknown
             && world.repeats > 0
             && !world.cancel
-            && world.unknown() > 0
+            && (world.unknown() > 0 || world.marked)
             && (0..EFFECTS).all(|e| !world.effects[e].is(EffectStatus::Unknown) || repeatable(e))
     }
 

@@ -4,7 +4,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use countersign_domain::action::Action;
@@ -13,7 +12,7 @@ use countersign_domain::event::Event;
 use countersign_domain::id::{
     ActionId, AttemptId, ComponentDigest, GrantDigest, Principal, TenantId, ToolName,
 };
-use countersign_domain::lease::LeaseTerms;
+use countersign_domain::lease::{LeaseTerms, SendFence};
 use countersign_domain::time::Timestamp;
 use countersign_domain::tool::InstalledTool;
 use countersign_store::sqlite::SqliteStore;
@@ -145,9 +144,26 @@ impl Ledger for Faulty {
         tenant: &TenantId,
         id: ActionId,
         expected: i64,
-        after: Option<Duration>,
+        putoff: Putoff,
     ) -> Result<Step<Action>, StoreError> {
-        self.step("postpone", self.inner.postpone(tenant, id, expected, after)).await
+        self.step("postpone", self.inner.postpone(tenant, id, expected, putoff)).await
+    }
+    async fn announced(&self, tenant: &TenantId, id: ActionId, event_seq: u32) -> Result<bool, StoreError> {
+        self.step("announced", self.inner.announced(tenant, id, event_seq)).await
+    }
+    async fn doubt_rewound(&self, limit: u32) -> Result<usize, StoreError> {
+        self.inner.doubt_rewound(limit).await
+    }
+    async fn doubt_write(&self, claim: ClaimWrite) -> Result<Step<EffectRecord>, StoreError> {
+        self.step("doubt_write", self.inner.doubt_write(claim)).await
+    }
+    async fn still_live(
+        &self,
+        tenant: &TenantId,
+        id: ActionId,
+        fence: SendFence,
+    ) -> Result<Liveness, StoreError> {
+        self.inner.still_live(tenant, id, fence).await
     }
     async fn claim_action(&self, claim: ClaimAction) -> Result<Step<ClaimedAction>, StoreError> {
         let mut claimed = self.step("claim_action", self.inner.claim_action(claim)).await?;

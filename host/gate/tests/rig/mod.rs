@@ -14,7 +14,7 @@ mod script;
 use std::sync::Arc;
 use std::time::Duration;
 
-use countersign_domain::action::{Action, State};
+use countersign_domain::action::{Action, State, WaitsFor};
 use countersign_domain::canonical::{CanonicalJson, Limits};
 use countersign_domain::effect::{EffectRecord, EffectStatus};
 use countersign_domain::event::{self, Event};
@@ -37,7 +37,9 @@ pub use faulty::{Fails, Faulty};
 pub use grant::{GrantText, keyed, of_class, unkeyed};
 pub use host::{Host, Safe, Stop};
 pub use provider::{Do, Provider};
-pub use script::{Fx, Script, Shelf, Shown, done, refund, refused, trapped, try_later, writes};
+pub use script::{
+    Fx, Script, Shelf, Shown, done, looked_up_refund, refund, refused, trapped, try_later, writes,
+};
 
 /// Longer than any step of a test takes; whoever waits so long is stuck.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -93,9 +95,14 @@ impl Rig {
     }
 
     fn open(&mut self) {
+        self.open_after(false);
+    }
+
+    fn open_after(&mut self, restore: bool) {
         let mut options = SqliteOptions::new(self.folder.path().join("ledger.db"));
         options.clock = Arc::new(self.clock.clone());
         options.readers = 1;
+        options.after_restore = restore;
         self.store = Some(SqliteStore::open(options).unwrap());
         self.host = Some(self.another_host());
     }
@@ -124,6 +131,32 @@ impl Rig {
         self.host.take().unwrap().die().await;
         self.store.take().unwrap().close().await;
         self.open();
+        self.tend(true).await;
+    }
+
+    /// A copy of the ledger as it stands, taken while nobody has it open.
+    pub async fn backup(&mut self) {
+        self.host.take().unwrap().die().await;
+        self.store.take().unwrap().close().await;
+        let file = |name: &str| self.folder.path().join(name);
+        std::fs::copy(file("ledger.db"), file("backup.db")).unwrap();
+        self.open();
+    }
+
+    /// The host dies, the copy is put back, and a host opens it. `told`: by
+    /// somebody who says so, with nothing left that could find it out.
+    pub async fn restore(&mut self, told: bool) {
+        self.host.take().unwrap().die().await;
+        self.store.take().unwrap().close().await;
+        let file = |name: &str| self.folder.path().join(name);
+        std::fs::copy(file("backup.db"), file("ledger.db")).unwrap();
+        for left in ["ledger.db-wal", "ledger.db-shm"] {
+            let _ = std::fs::remove_file(file(left));
+        }
+        if told {
+            std::fs::remove_file(file("ledger.db.opening")).unwrap();
+        }
+        self.open_after(told);
         self.tend(true).await;
     }
 
@@ -246,7 +279,9 @@ impl Rig {
     }
 
     pub async fn resolve(&self, id: ActionId, ordinal: u32, word: Word) -> Result<Action, GateError> {
-        self.resolve_send(id, ordinal, None, word, "ticket 4711").await
+        let effects = self.effects(id).await;
+        let send = effects.iter().find(|effect| effect.ordinal.0 == ordinal).map(|effect| effect.send.0);
+        self.resolve_send(id, ordinal, send, word, "ticket 4711").await
     }
 
     pub async fn resolve_send(
@@ -322,7 +357,8 @@ impl Rig {
     /// Lets the reaper look and the time pass until the action ends or waits for
     /// a person.
     pub async fn settle(&self, id: ActionId) -> Action {
-        for _ in 0..64 {
+        let began = std::time::Instant::now();
+        while began.elapsed() < LONG {
             let action = self.quiet(id).await;
             if action.state.is_terminal() {
                 return action;
@@ -340,22 +376,38 @@ impl Rig {
             }
             let before = action.version_counter;
             self.tend(false).await;
-            self.until(id, |action| action.version_counter != before).await;
+            // A host looks again now and then, too: what was under way at this
+            // look may end without a word about it.
+            let moved = self.until(id, |action| action.version_counter != before);
+            let _ = tokio::time::timeout(Duration::from_millis(20), moved).await;
         }
         panic!("it does not settle: {:?}", self.row(id).await)
+    }
+
+    /// Lets it go on by itself as far as it does, until it says in its row that it
+    /// waits for a person.
+    pub async fn left_to_a_person(&self, id: ActionId) -> Action {
+        let action = self.settle(id).await;
+        if let Some(due) = action.next_attempt.filter(|_| action.waits_for() != Some(WaitsFor::Person)) {
+            self.clock.advance(due.since(self.store_now().await));
+            self.tend(false).await;
+        }
+        self.until(id, |action| action.waits_for() == Some(WaitsFor::Person)).await
     }
 
     async fn goes_on_by_itself(&self, action: &Action) -> bool {
         let now = self.store().now().await.unwrap();
         let effects = self.effects(action.id).await;
         let mut unknown = effects.iter().filter(|effect| effect.status == EffectStatus::Unknown);
-        action.repeats_left > 0
-            && action.cancel_requested.is_none()
-            && action.next_attempt.is_some()
-            && unknown.all(|effect| {
-                effect.terms.class == RecoveryClass::ProviderIdempotent
-                    && effect.window_ends().is_some_and(|end| action.next_attempt.unwrap().max(now) < end)
-            })
+        if action.repeats_left == 0 || action.next_attempt.is_none() {
+            return false;
+        }
+        unknown.clone().any(|effect| effect.terms.class == RecoveryClass::Verifiable)
+            || action.cancel_requested.is_none()
+                && unknown.all(|effect| {
+                    effect.terms.class == RecoveryClass::ProviderIdempotent
+                        && effect.window_ends().is_some_and(|end| action.next_attempt.unwrap().max(now) < end)
+                })
     }
 
     /// What holds at the end of every test.

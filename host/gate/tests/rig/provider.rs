@@ -222,6 +222,15 @@ async fn answer(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
             shared.act(&seen);
             return Ok(());
         }
+        // Whether it ever acted on the path behind that.
+        Do::Act if seen.method == "GET" && seen.path.starts_with("/look/") => {
+            let of = &seen.path["/look".len()..];
+            let acted = shared.lock().acted.iter().any(|acted| acted.path == of);
+            let (status, body) =
+                if acted { ("200 OK", "{\"id\":\"re_looked_up\"}") } else { ("404 Not Found", "{}") };
+            let length = body.len();
+            format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
+        }
         Do::Act | Do::HoldAnswer | Do::Hold(_) if seen.method == "GET" => {
             let how_often = shared.lock().seen.iter().filter(|other| other.path == seen.path).count();
             let body = format!("{{\"asked\":{how_often}}}");

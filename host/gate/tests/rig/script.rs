@@ -7,21 +7,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use countersign_domain::canonical::CanonicalJson;
-use countersign_domain::effect::{Answer, Effect, OutboundRequest, Passage, Refusal};
+use countersign_domain::effect::{Answer, Effect, EffectRecord, OutboundRequest, Passage, Refusal};
 use countersign_domain::id::{ComponentDigest, Digest};
 use countersign_domain::run::{Call, Ended, RunReport, ToolFailure};
 use countersign_domain::tool::{Inspection, Manifest, Preview};
-use countersign_gate::{ComponentError, Components, Effects};
+use countersign_gate::{ComponentError, Components, Effects, LookupReport, Verdict};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 type Body = Arc<dyn Fn(Fx) -> BoxFuture<'static, Ended> + Send + Sync>;
+type Lookup = Arc<dyn Fn(Fx, EffectRecord) -> BoxFuture<'static, Result<Verdict, Ended>> + Send + Sync>;
 
 /// What a component is instead of bytes of wasm.
 #[derive(Clone)]
 pub struct Script {
     body: Body,
+    lookup: Option<Lookup>,
     pub input_schema: Value,
     pub output_schema: Option<Value>,
 }
@@ -34,9 +36,20 @@ impl Script {
     {
         Script {
             body: Arc::new(move |fx| Box::pin(body(fx))),
+            lookup: None,
             input_schema: json!({"type": "object"}),
             output_schema: None,
         }
+    }
+
+    /// It can say what became of a send.
+    pub fn reconciling<F, Fut>(mut self, lookup: F) -> Script
+    where
+        F: Fn(Fx, EffectRecord) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Verdict, Ended>> + Send + 'static,
+    {
+        self.lookup = Some(Arc::new(move |fx, effect| Box::pin(lookup(fx, effect))));
+        self
     }
 
     pub fn output(mut self, schema: Value) -> Script {
@@ -146,6 +159,20 @@ pub fn refund() -> Script {
     })
 }
 
+/// The usual tool, which can ask its provider what became of a refund.
+pub fn looked_up_refund() -> Script {
+    refund().reconciling(|fx, effect| async move {
+        let path = format!("/look{}", effect.request.url.split_once("/refunds").map_or("", |_| "/refunds"));
+        let shown = fx.get(&path).await;
+        let Shown::Answer(answer) = &shown else { return Ok(Verdict::Unknown) };
+        Ok(match answer.status {
+            200 => Verdict::Done(answer.clone()),
+            404 => Verdict::NotDone,
+            _ => Verdict::Unknown,
+        })
+    })
+}
+
 /// `n` writes in a row to paths of their own.
 pub fn writes(n: u32) -> Script {
     Script::new(move |fx| async move {
@@ -208,7 +235,7 @@ impl Components for Runner {
             size: bytes.len() as u64,
             imports: vec!["wasi:http/outgoing-handler@0.2.0".into()],
             exports: vec!["countersign:tool/tool@0.1.0".into()],
-            reconciles: false,
+            reconciles: script.lookup.is_some(),
             manifest: Manifest {
                 name: name.into(),
                 version: version.into(),
@@ -250,5 +277,20 @@ impl Components for Runner {
             ended = (script.body)(fx) => ended,
         };
         RunReport { ended, log: vec![] }
+    }
+
+    async fn reconcile(&self, call: Call, effect: &EffectRecord, effects: Arc<dyn Effects>) -> LookupReport {
+        let lookup = self.shelf.get(call.component).and_then(|(_, script)| script.lookup);
+        let Some(lookup) = lookup else {
+            return LookupReport { verdict: Err(Ended::Unavailable("it cannot say".into())), log: vec![] };
+        };
+        let stopped = Arc::new(Notify::new());
+        let fx = Fx { call, effects, authority: self.authority.clone(), stopped: stopped.clone() };
+        let verdict = tokio::select! {
+            biased;
+            () = stopped.notified() => Err(Ended::Stopped),
+            verdict = lookup(fx, effect.clone()) => verdict,
+        };
+        LookupReport { verdict, log: vec![] }
     }
 }

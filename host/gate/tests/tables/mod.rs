@@ -80,6 +80,8 @@ fn row(state: State) -> Action {
         updated: NOW.minus(Duration::from_secs(60)),
         version_counter: 5,
         event_seq: 3,
+        rewound: false,
+        announced: None,
     }
 }
 

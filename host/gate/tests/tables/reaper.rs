@@ -27,6 +27,9 @@ fn todo(change: impl FnOnce(&mut Due, &mut bool), state: State) -> String {
         Some(Todo::Run(ClaimKind::Run)) => "run".into(),
         Some(Todo::Run(ClaimKind::Repeat)) => "repeat".into(),
         Some(Todo::LeaveToPerson) => "left to a person".into(),
+        Some(Todo::LookUp(ordinals)) => format!("looked up: {ordinals:?}"),
+        Some(Todo::Rest(settling)) => format!("settles for {settling:?}"),
+        Some(Todo::Announce) => "announced".into(),
         Some(Todo::State { fact, when, error, next_attempt_after }) => {
             // Whatever it states, the rules allow.
             let to = countersign_domain::action::next(due.action.state, &fact).unwrap();
@@ -41,6 +44,12 @@ fn todo(change: impl FnOnce(&mut Due, &mut bool), state: State) -> String {
             format!("{} -> {to}{when}, {}", fact.name(), error.map(|error| error.code).unwrap_or_default())
         }
     }
+}
+
+/// Its first effect is one that its tool can look up, unknown for so long.
+fn verifiable(due: &mut Due, since: Duration) {
+    due.unknown[0].terms.class = RecoveryClass::Verifiable;
+    due.unknown[0].unknown_since = Some(NOW.minus(since));
 }
 
 #[test]
@@ -219,7 +228,122 @@ fn p9_the_reaper_does_to_each_row_what_its_columns_call_for() {
             },
             "left to a person",
         ),
-        ("its repeats are spent (17)", OutcomeUnknown, |due, _| due.action.repeats_left = 0, "waits"),
+        ("its repeats are spent (17)", OutcomeUnknown, |due, _| due.action.repeats_left = 0, "announced"),
+        (
+            "… and the last of them may still find out",
+            OutcomeUnknown,
+            |due, _| {
+                due.action.repeats_left = 0;
+                due.action.next_attempt = Some(NOW.plus(TICK));
+            },
+            "waits",
+        ),
+        (
+            "… and somebody was told",
+            OutcomeUnknown,
+            |due, _| {
+                due.action.repeats_left = 0;
+                due.action.announced = Some(3);
+            },
+            "waits",
+        ),
+        (
+            "… of an earlier doubt",
+            OutcomeUnknown,
+            |due, _| {
+                due.action.repeats_left = 0;
+                due.action.announced = Some(2);
+            },
+            "announced",
+        ),
+        (
+            "it can be looked up",
+            OutcomeUnknown,
+            |due, _| verifiable(due, Duration::from_secs(60)),
+            "looked up: [Ordinal(1)]",
+        ),
+        (
+            "… even if a cancel was asked",
+            OutcomeUnknown,
+            |due, _| {
+                verifiable(due, Duration::from_secs(60));
+                due.action.cancel_requested = Some("no".into());
+            },
+            "looked up: [Ordinal(1)]",
+        ),
+        (
+            "… but not before its send has settled (32)",
+            OutcomeUnknown,
+            |due, _| verifiable(due, Duration::from_secs(60) - TICK),
+            "settles for 1µs",
+        ),
+        (
+            "… nor through a component that diverged (7)",
+            OutcomeUnknown,
+            |due, _| {
+                verifiable(due, Duration::from_secs(60));
+                due.action.error = Some(ActionError { code: "replay_diverged".into(), message: "x".into() });
+            },
+            "left to a person",
+        ),
+        (
+            "one of two can be looked up",
+            OutcomeUnknown,
+            |due, _| {
+                verifiable(due, Duration::from_secs(60));
+                due.unknown.push(effect(2, RecoveryClass::Manual, EffectStatus::Unknown));
+                due.action.unknown_effects = 2;
+            },
+            "looked up: [Ordinal(1)]",
+        ),
+        (
+            "… the other repeats once that is settled",
+            OutcomeUnknown,
+            |due, _| {
+                verifiable(due, Duration::from_secs(60));
+                due.unknown.push(effect(2, RecoveryClass::ProviderIdempotent, EffectStatus::Unknown));
+                due.action.unknown_effects = 2;
+            },
+            "looked up: [Ordinal(1)]",
+        ),
+        (
+            "the ledger lost its writes (35)",
+            OutcomeUnknown,
+            |due, _| {
+                due.unknown.clear();
+                due.action.unknown_effects = 0;
+                due.action.rewound = true;
+            },
+            "repeat",
+        ),
+        (
+            "… and perhaps its approval",
+            OutcomeUnknown,
+            |due, _| {
+                due.unknown.clear();
+                due.action.rewound = true;
+                due.action.approved_fingerprint = None;
+            },
+            "left to a person",
+        ),
+        (
+            "its approval ran out, and the ledger lost its writes (35)",
+            FailedRetryable,
+            |due, _| {
+                due.action.approval_expires = NOW;
+                due.action.rewound = true;
+            },
+            "run",
+        ),
+        (
+            "a cancel was asked, and the ledger lost its writes (35)",
+            FailedRetryable,
+            |due, _| {
+                due.action.cancel_requested = Some("no".into());
+                due.action.rewound = true;
+            },
+            "cancelled -> failed_terminal, cancelled",
+        ),
         (
             "it was left to a person",
             OutcomeUnknown,
@@ -227,7 +351,7 @@ fn p9_the_reaper_does_to_each_row_what_its_columns_call_for() {
                 due.unknown[0].terms.class = RecoveryClass::Manual;
                 due.action.next_attempt = None;
             },
-            "waits",
+            "announced",
         ),
         (
             "it ended",

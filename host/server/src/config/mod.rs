@@ -61,6 +61,9 @@ pub struct ServeArgs {
     /// What this host does of the work: answer callers, run what is due, or both
     #[arg(long, env = "COUNTERSIGN_ROLE", value_enum, value_name = "ROLE", default_value_t)]
     pub role: Role,
+    /// The store was restored from a backup: doubt every open action before anything is sent. For one start
+    #[arg(long)]
+    pub after_restore: bool,
     /// Switches one protection off, to show that the tests notice
     #[cfg(feature = "planted-bugs")]
     #[arg(long, value_name = "NAME")]
@@ -119,6 +122,8 @@ pub struct Config {
     pub public_url: Option<Uri>,
     /// Where the ledger is.
     pub store: StorePlace,
+    /// It was restored from a backup.
+    pub after_restore: bool,
     /// What this host does of the work.
     pub role: Role,
     /// Where it keeps what it needs beside the store.
@@ -245,6 +250,7 @@ pub fn load(args: &ServeArgs, data_dir: Option<PathBuf>) -> Result<Config, Confi
         listen,
         public_url: public_url.map(url).transpose()?,
         store,
+        after_restore: args.after_restore,
         role: args.role,
         data_dir,
         lease: lease.map(lease_length).transpose()?.unwrap_or(Duration::from_secs(60)),

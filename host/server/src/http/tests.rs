@@ -8,12 +8,13 @@ use async_trait::async_trait;
 use axum::Router;
 use axum::body::Body;
 use countersign_domain::canonical::CanonicalJson;
+use countersign_domain::effect::EffectRecord;
 use countersign_domain::id::{ComponentDigest, Digest, TenantId};
 use countersign_domain::role::{Role, may};
 use countersign_domain::run::{Call, Ended, RunReport};
 use countersign_domain::tool::{Inspection, Manifest, Preview};
 use countersign_gate::dispatch::{Dispatcher, DispatcherConfig, Secrets, SystemResolver};
-use countersign_gate::{ComponentError, Components, Effects, Gate, GateConfig};
+use countersign_gate::{ComponentError, Components, Effects, Gate, GateConfig, LookupReport, Verdict};
 use countersign_store::sqlite::{SqliteOptions, SqliteStore};
 use http::{Request, StatusCode, header};
 use hyper::service::Service as _;
@@ -65,6 +66,10 @@ impl Components for Nothing {
     async fn invoke(&self, _: Call, _: Arc<dyn Effects>) -> RunReport {
         let result = CanonicalJson::from_value(&json!({})).expect("canonical");
         RunReport { ended: Ended::Returned(result), log: Vec::new() }
+    }
+
+    async fn reconcile(&self, _: Call, _: &EffectRecord, _: Arc<dyn Effects>) -> LookupReport {
+        LookupReport { verdict: Ok(Verdict::Unknown), log: Vec::new() }
     }
 }
 

@@ -7,7 +7,7 @@ use std::str;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use countersign_domain::action::{Action, ActionError};
+use countersign_domain::action::{Action, ActionError, WaitsFor};
 use countersign_domain::approval::Approval;
 use countersign_domain::canonical::CanonicalJson;
 use countersign_domain::effect::{Answer, EffectRecord, EffectStatus, Evidence, RecordedRequest};
@@ -60,6 +60,13 @@ pub struct ActionView<'a> {
     run: Option<&'static str>,
     attempt: u32,
     next_attempt_at: Option<Timestamp>,
+    /// `approver`, `provider` or `person`: whom it waits for, if not for its
+    /// caller or a worker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits_for: Option<WaitsFor>,
+    /// The ledger lost commits while it was open.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    rewound: bool,
     cancel_requested: Option<&'a str>,
     effects: EffectCounts,
     provider_reference: Option<&'a str>,
@@ -219,6 +226,8 @@ impl<'a> ActionView<'a> {
             run: action.run_by_itself.then_some("auto"),
             attempt: action.attempt.0,
             next_attempt_at: action.next_attempt,
+            waits_for: action.waits_for(),
+            rewound: action.rewound,
             cancel_requested: action.cancel_requested.as_deref(),
             effects: EffectCounts {
                 done: action.effects.saturating_sub(unknown).saturating_sub(in_flight),

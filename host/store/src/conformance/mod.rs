@@ -20,6 +20,7 @@ pub mod races;
 pub mod records;
 pub mod recovery;
 pub mod registry;
+pub mod rewound;
 pub mod scene;
 pub mod settle;
 pub mod writes;
@@ -39,6 +40,9 @@ pub trait Backend: Send + Sync {
 
     /// Moves the store's clock on.
     async fn advance(&self, by: Duration);
+
+    /// The store learns that its database lost commits.
+    async fn lose_commits(&self);
 }
 
 /// Declares one test per case, in a module per file. The argument opens a fresh
@@ -140,6 +144,11 @@ macro_rules! conformance_tests {
                 giving_up_ends_the_action_and_keeps_the_unknown_in_sight,
                 break_18_a_cancel_asked_of_nobody_is_due,
                 a_lookup_that_found_nothing_out_is_put_off_and_costs_a_repeat,
+                of_several_who_would_look_one_puts_it_off_and_looks,
+                waiting_for_a_send_to_settle_and_leaving_it_to_a_person_cost_nothing,
+                after_one_of_several_is_settled_the_rest_is_looked_at_again,
+                a_doubt_that_waits_for_a_person_is_due_until_somebody_was_told,
+                a_late_answer_a_person_and_two_lookups_at_once_have_one_winner,
             },
             recovery::{
                 a_lease_that_ran_out_is_due_at_that_microsecond,
@@ -155,7 +164,17 @@ macro_rules! conformance_tests {
                 a_transition_decided_on_an_older_row_loses,
                 break_05_what_stands_outside_is_not_called_cancelled_or_expired,
                 break_17_an_unknown_is_hidden_behind_no_other_state,
-                break_35_a_rewound_ledger_doubts_every_open_action,
+                a_lost_worker_is_given_the_attempt_that_is_granted_with_it,
+                the_last_look_sees_whether_the_attempt_still_holds_the_row,
+            },
+            rewound::{
+                break_35_a_rewound_ledger_doubts_every_open_action_before_anything_is_claimed,
+                several_hosts_doubt_each_action_once_and_a_half_done_doubting_is_gone_on_with,
+                what_was_not_sent_when_last_heard_of_is_doubted_too,
+                a_write_without_a_row_is_entered_as_unknown_and_was_first_sent_at_the_approval,
+                a_rewound_action_ends_neither_cancelled_nor_expired,
+                a_rewound_action_with_nothing_in_doubt_is_claimed_to_find_out,
+                a_second_rewind_doubts_again,
             },
             events::{
                 p8_the_events_of_a_whole_life_verify,
@@ -223,6 +242,7 @@ mod tests {
             include_str!("records.rs"),
             include_str!("recovery.rs"),
             include_str!("registry.rs"),
+            include_str!("rewound.rs"),
             include_str!("settle.rs"),
             include_str!("writes.rs"),
         ];

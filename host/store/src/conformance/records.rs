@@ -12,7 +12,7 @@ use super::scene::{
     LEASE, MICROSECOND, Scene, answer, answered, error, fence, fresh_attempt, lost, made, text,
 };
 use crate::StoreError;
-use crate::steps::{EndAttempt, NewAction, RecordSend, Recorded, SendResult, Settled};
+use crate::steps::{EndAttempt, NewAction, Putoff, RecordSend, Recorded, SendResult, Settled};
 
 pub async fn break_01_an_attempt_that_is_over_ends_nothing(backend: &dyn Backend) {
     let scene = Scene::new(backend).await;
@@ -134,7 +134,7 @@ pub async fn p8_nothing_follows_a_terminal_state(backend: &dyn Backend) {
     let done = scene.succeed(&attempt).await;
     lost(scene.store.request_cancel(&scene.tenant, done.id, "too late").await);
     lost(scene.store.approve(scene.approval(&done, "ben")).await);
-    lost(scene.store.postpone(&scene.tenant, done.id, done.version_counter, None).await);
+    lost(scene.store.postpone(&scene.tenant, done.id, done.version_counter, Putoff::ToPerson).await);
     // Even a step that claims to know the row is refused by the database itself.
     let mut forced = scene.cancelled_of(&scene.approved("other").await);
     forced.action = done.id;

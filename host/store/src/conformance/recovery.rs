@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use countersign_domain::action::{Action, Fact, State};
-use countersign_domain::effect::EffectStatus;
 use countersign_domain::grant::RecoveryClass;
-use countersign_domain::id::{ActionId, Ordinal};
+use countersign_domain::id::ActionId;
 
 use super::Backend;
-use super::scene::{APPROVAL, LEASE, MICROSECOND, Scene, answered, error, lost, made};
+use super::scene::{APPROVAL, LEASE, MICROSECOND, Scene, answered, error, fence, fresh_attempt, lost, made};
 use crate::StoreError;
 use crate::steps::{Due, EndAttempt, NewAction, Transition, When};
 
@@ -116,7 +115,10 @@ pub async fn retries_and_repeats_are_due_when_their_time_comes(backend: &dyn Bac
     made(scene.store.end_attempt(end).await);
     let person = scene.running("person").await;
     let claimed = scene.write_as(&person, 1, RecoveryClass::Manual).await;
-    made(scene.store.end_attempt(scene.outcome_lost_of(&person, Some(claimed.fence), None)).await);
+    let waits =
+        made(scene.store.end_attempt(scene.outcome_lost_of(&person, Some(claimed.fence), None)).await);
+    assert_eq!(due(&scene).await, [person.action], "nobody was told");
+    assert!(scene.store.announced(&scene.tenant, person.action, waits.event_seq).await.unwrap());
 
     scene.advance(Duration::from_secs(5) - MICROSECOND).await;
     assert_eq!(due(&scene).await, []);
@@ -125,7 +127,7 @@ pub async fn retries_and_repeats_are_due_when_their_time_comes(backend: &dyn Bac
     found.sort();
     let mut expected = vec![retry.action, repeat.action];
     expected.sort();
-    assert_eq!(found, expected, "what waits for a person is not listed");
+    assert_eq!(found, expected, "what waits for a person, and somebody was told, is not listed");
 }
 
 pub async fn approved_actions_that_run_by_themselves_are_due_unless_paused(backend: &dyn Backend) {
@@ -239,28 +241,50 @@ pub async fn break_17_an_unknown_is_hidden_behind_no_other_state(backend: &dyn B
     assert_eq!(scene.whole(row.id).await, row);
 }
 
-pub async fn break_35_a_rewound_ledger_doubts_every_open_action(backend: &dyn Backend) {
+pub async fn a_lost_worker_is_given_the_attempt_that_is_granted_with_it(backend: &dyn Backend) {
     let scene = Scene::new(backend).await;
-    let awaiting = scene.awaiting("awaiting", 1).await;
-    let approved = scene.approved("approved").await;
-    let attempt = scene.running("in flight").await;
-    let claimed = scene.write(&attempt, 1).await;
-    let retry = scene.running("retry").await;
-    let retry = made(scene.fail_retryably(&retry).await);
-    let (unknown, _) = scene.unknown("unknown", RecoveryClass::Manual).await;
-    for row in [awaiting, approved, scene.row(attempt.action).await, retry, unknown] {
-        let rewound =
-            Transition { in_flight_becomes_unknown: true, ..scene.transition_of(&row, Fact::LedgerRewound) };
-        let doubted = made(scene.store.transition(rewound).await);
-        assert_eq!(
-            (doubted.state, doubted.in_flight, doubted.attempt_id),
-            (State::OutcomeUnknown, None, None)
-        );
-        scene.whole(row.id).await;
+    for (key, grants, left) in [("granted", 1, 1), ("not granted", 0, 0)] {
+        let action = scene.propose(NewAction { attempts: 1, ..scene.proposal(key, 0).await }).await;
+        let attempt = scene.run(action.id).await;
+        let claimed = scene.write(&attempt, 1).await;
+        scene.in_time(action.id, claimed.fence, answered(201)).await;
+        // The record granted one; the attempt that was to use it is lost, too.
+        scene.advance(LEASE.length * 2).await;
+        let row = scene.row(action.id).await;
+        made(scene.store.transition(scene.worker_lost_of(&row)).await);
+        scene.run(action.id).await;
+        scene.advance(LEASE.length * 2).await;
+        let row = scene.row(action.id).await;
+        assert_eq!(row.attempts_left, 0);
+        let gone = Transition { grants, ..scene.worker_lost_of(&row) };
+        assert_eq!(made(scene.store.transition(gone).await).attempts_left, left, "{key}");
+        scene.whole(action.id).await;
     }
-    let effect = scene.effect(attempt.action, 1).await;
-    assert_eq!((effect.ordinal, effect.status), (Ordinal(1), EffectStatus::Unknown));
-    // Its sender lived on, and its answer still settles it.
-    scene.record(attempt.action, claimed.fence, answered(201)).await;
-    assert_eq!(scene.whole(attempt.action).await.state, State::FailedRetryable);
+}
+
+pub async fn the_last_look_sees_whether_the_attempt_still_holds_the_row(backend: &dyn Backend) {
+    let scene = Scene::new(backend).await;
+    let live = |fence: countersign_domain::lease::SendFence, id| {
+        let scene = &scene;
+        async move {
+            let look = scene.store.still_live(&scene.tenant, id, fence).await.unwrap();
+            assert_eq!(look.now, scene.now().await);
+            look.live
+        }
+    };
+    let attempt = scene.running("k").await;
+    let claimed = scene.write(&attempt, 1).await;
+    let id = attempt.action;
+    assert!(live(claimed.fence, id).await);
+    for other in [fence(fresh_attempt(), 1, 1), fence(attempt.id, 2, 1), fence(attempt.id, 1, 2)] {
+        assert!(!live(other, id).await, "{other:?}");
+    }
+    let unknown = scene.lose(&attempt, claimed.fence).await;
+    assert!(!live(claimed.fence, id).await, "the attempt is over");
+    let again = scene.repeat(unknown.id).await;
+    let second = made(scene.repeat_write(&again, 1).await);
+    assert!(live(second.fence, id).await);
+    assert!(!live(claimed.fence, id).await, "another send is out now");
+    scene.in_time(id, second.fence, answered(201)).await;
+    assert!(!live(second.fence, id).await, "it is recorded");
 }

@@ -305,14 +305,17 @@ impl<'a> Scene<'a> {
     }
 
     pub async fn record(&self, action: ActionId, fence: SendFence, result: SendResult) -> Recorded {
-        let record = RecordSend {
+        self.store.record_send(self.record_of(action, fence, result)).await.unwrap()
+    }
+
+    pub fn record_of(&self, action: ActionId, fence: SendFence, result: SendResult) -> RecordSend {
+        RecordSend {
             tenant: self.tenant.clone(),
             action,
             fence,
             result,
             if_late: Some(Move::found_done_late(fence.ordinal)),
-        };
-        self.store.record_send(record).await.unwrap()
+        }
     }
 
     pub async fn in_time(&self, action: ActionId, fence: SendFence, result: SendResult) -> EffectRecord {
@@ -427,6 +430,7 @@ impl<'a> Scene<'a> {
             next_attempt_after: None,
             in_flight_becomes_unknown: false,
             superseded_by: None,
+            grants: 0,
         }
     }
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use countersign_domain::action::{Fact, State};
+use countersign_domain::action::{Fact, State, WaitsFor};
 use countersign_domain::effect::EffectStatus;
 use countersign_domain::grant::RecoveryClass;
 use countersign_domain::id::Ordinal;
 
 use super::Backend;
 use super::scene::{MICROSECOND, SETTLE, Scene, answer, answered, error, fence, fresh_attempt, lost, made};
-use crate::steps::{ClaimKind, NewAction, Recorded, Resolve};
+use crate::steps::{ClaimKind, NewAction, Putoff, Recorded, Resolve, Step};
 
 pub async fn break_08_a_word_about_an_earlier_send_is_stale(backend: &dyn Backend) {
     let scene = Scene::new(backend).await;
@@ -173,7 +173,7 @@ pub async fn a_lookup_that_found_nothing_out_is_put_off_and_costs_a_repeat(backe
     let scene = Scene::new(backend).await;
     let (unknown, _) = scene.unknown("k", RecoveryClass::Verifiable).await;
     assert_eq!(scene.store.due(10, false).await.unwrap().len(), 1);
-    let pause = Some(Duration::from_secs(20));
+    let pause = Putoff::Costly(Duration::from_secs(20));
     let put_off = made(scene.store.postpone(&scene.tenant, unknown.id, unknown.version_counter, pause).await);
     assert_eq!(put_off.next_attempt, Some(scene.now().await.plus(Duration::from_secs(20))));
     assert_eq!((put_off.repeats_left, put_off.event_seq), (unknown.repeats_left - 1, unknown.event_seq));
@@ -186,10 +186,131 @@ pub async fn a_lookup_that_found_nothing_out_is_put_off_and_costs_a_repeat(backe
     let mut row = put_off;
     while row.repeats_left > 0 {
         row = made(
-            scene.store.postpone(&scene.tenant, row.id, row.version_counter, Some(Duration::ZERO)).await,
+            scene
+                .store
+                .postpone(&scene.tenant, row.id, row.version_counter, Putoff::Costly(Duration::ZERO))
+                .await,
         );
     }
+    assert_eq!(row.waits_for(), Some(WaitsFor::Person));
+    assert!(scene.store.announced(&scene.tenant, row.id, row.event_seq).await.unwrap());
     assert_eq!(scene.store.due(10, false).await.unwrap(), []);
-    lost(scene.store.postpone(&scene.tenant, row.id, row.version_counter, Some(Duration::ZERO)).await);
+    let once_more = Putoff::Costly(Duration::ZERO);
+    lost(scene.store.postpone(&scene.tenant, row.id, row.version_counter, once_more).await);
     scene.whole(unknown.id).await;
+}
+
+pub async fn of_several_who_would_look_one_puts_it_off_and_looks(backend: &dyn Backend) {
+    let scene = Scene::new(backend).await;
+    let (unknown, _) = scene.unknown("k", RecoveryClass::Verifiable).await;
+    let mut lookers = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (store, tenant, id) = (scene.store.clone(), scene.tenant.clone(), unknown.id);
+        let expected = unknown.version_counter;
+        let pause = Putoff::Costly(Duration::from_secs(5));
+        lookers.spawn(async move { store.postpone(&tenant, id, expected, pause).await.unwrap() });
+    }
+    let won = lookers.join_all().await.into_iter().filter(|step| matches!(step, Step::Made(_))).count();
+    assert_eq!(won, 1);
+    assert_eq!(scene.whole(unknown.id).await.repeats_left, unknown.repeats_left - 1);
+}
+
+pub async fn waiting_for_a_send_to_settle_and_leaving_it_to_a_person_cost_nothing(backend: &dyn Backend) {
+    let scene = Scene::new(backend).await;
+    let (unknown, _) = scene.unknown("k", RecoveryClass::Verifiable).await;
+    let wait = Putoff::Free(Duration::from_secs(5));
+    let waits = made(scene.store.postpone(&scene.tenant, unknown.id, unknown.version_counter, wait).await);
+    assert_eq!(
+        (waits.repeats_left, waits.next_attempt, waits.waits_for()),
+        (
+            unknown.repeats_left,
+            Some(scene.now().await.plus(Duration::from_secs(5))),
+            Some(WaitsFor::Provider)
+        )
+    );
+    let left =
+        made(scene.store.postpone(&scene.tenant, waits.id, waits.version_counter, Putoff::ToPerson).await);
+    assert_eq!(
+        (left.repeats_left, left.next_attempt, left.waits_for()),
+        (unknown.repeats_left, None, Some(WaitsFor::Person))
+    );
+    scene.whole(unknown.id).await;
+}
+
+pub async fn after_one_of_several_is_settled_the_rest_is_looked_at_again(backend: &dyn Backend) {
+    let scene = Scene::new(backend).await;
+    for (key, by_late_answer) in [("a word", false), ("a late answer", true)] {
+        let (unknown, first) = scene.unknown(key, RecoveryClass::ProviderIdempotent).await;
+        let attempt = scene.repeat(unknown.id).await;
+        let second = scene.write_as(&attempt, 2, RecoveryClass::Manual).await;
+        let both = scene.lose(&attempt, second.fence).await;
+        let left =
+            made(scene.store.postpone(&scene.tenant, both.id, both.version_counter, Putoff::ToPerson).await);
+        assert_eq!((left.unknown_effects, left.next_attempt), (2, None));
+        // Now only the one is left that its provider can be asked about again.
+        if by_late_answer {
+            assert!(matches!(
+                scene.record(left.id, second.fence, answered(201)).await,
+                Recorded::Late(row) if row.state == State::OutcomeUnknown
+            ));
+        } else {
+            made(scene.store.resolve(scene.found_done_of(&left, second.fence)).await);
+        }
+        let rest = scene.row(left.id).await;
+        assert_eq!((rest.unknown_effects, rest.next_attempt), (1, Some(scene.now().await)), "{key}");
+        let attempt = scene.repeat(left.id).await;
+        let again = made(scene.repeat_write(&attempt, 1).await);
+        assert_eq!(again.fence.send.0, first.send.0 + 1);
+        scene.whole(left.id).await;
+    }
+}
+
+pub async fn a_doubt_that_waits_for_a_person_is_due_until_somebody_was_told(backend: &dyn Backend) {
+    let scene = Scene::new(backend).await;
+    let (unknown, sent) = scene.unknown("k", RecoveryClass::Manual).await;
+    let waits = made(
+        scene.store.postpone(&scene.tenant, unknown.id, unknown.version_counter, Putoff::ToPerson).await,
+    );
+    let due = async || scene.store.due(10, false).await.unwrap().len();
+    assert!(waits.is_to_be_announced());
+    assert_eq!(due().await, 1);
+    // About a doubt that is over nobody was told.
+    assert!(!scene.store.announced(&scene.tenant, waits.id, waits.event_seq - 1).await.unwrap());
+    assert_eq!(due().await, 1);
+    assert!(scene.store.announced(&scene.tenant, waits.id, waits.event_seq).await.unwrap());
+    assert_eq!(due().await, 0);
+    let told = scene.row(waits.id).await;
+    assert!(!told.is_to_be_announced());
+    assert_eq!(told.version_counter, waits.version_counter, "whoever decides meanwhile is not in its way");
+    made(scene.store.resolve(scene.found_done_of(&waits, sent)).await);
+    // The next doubt is another one.
+    let attempt = scene.run(waits.id).await;
+    let second = scene.write_as(&attempt, 2, RecoveryClass::Manual).await;
+    let end = scene.outcome_lost_of(&attempt, Some(second.fence), None);
+    assert!(made(scene.store.end_attempt(end).await).is_to_be_announced());
+    assert_eq!(due().await, 1);
+    scene.whole(waits.id).await;
+}
+
+pub async fn a_late_answer_a_person_and_two_lookups_at_once_have_one_winner(backend: &dyn Backend) {
+    let scene = Scene::new(backend).await;
+    for round in 0..40 {
+        let (unknown, sent) = scene.unknown(&format!("k{round}"), RecoveryClass::Verifiable).await;
+        scene.advance(SETTLE).await;
+        let words = [
+            scene.found_done_of(&unknown, sent),
+            scene.found_not_done_of(&unknown, sent),
+            scene.found_not_done_of(&unknown, sent),
+        ];
+        let mut all = tokio::task::JoinSet::new();
+        let late = scene.record_of(unknown.id, sent, answered(201));
+        let store = scene.store.clone();
+        all.spawn(async move { matches!(store.record_send(late).await.unwrap(), Recorded::Late(_)) });
+        for word in words {
+            let store = scene.store.clone();
+            all.spawn(async move { matches!(store.resolve(word).await.unwrap(), Step::Made(_)) });
+        }
+        assert_eq!(all.join_all().await.into_iter().filter(|won| *won).count(), 1);
+        assert_eq!(scene.whole(unknown.id).await.state, State::FailedRetryable);
+    }
 }

@@ -15,13 +15,18 @@ use super::rows::{self, Columns};
 use super::{Inner, UNFLUSHED, sql};
 use crate::StoreError;
 use crate::steps::{
-    ClaimAction, ClaimKind, ClaimWrite, ClaimedAction, NewSettled, RepeatWrite, Settled, Step, WriteClaimed,
+    ClaimAction, ClaimKind, ClaimWrite, ClaimedAction, Liveness, NewSettled, RepeatWrite, Settled, Step,
+    WriteClaimed,
 };
 
 pub(super) async fn claim_action(pg: &Inner, claim: ClaimAction) -> Result<Step<ClaimedAction>, StoreError> {
     let statement = match claim.kind {
         #[cfg(feature = "planted-bugs")]
         ClaimKind::Run if countersign_domain::planted::on("claim") => sql::CLAIM_WHATEVER_THE_STATE,
+        #[cfg(feature = "planted-bugs")]
+        ClaimKind::Run if countersign_domain::planted::on("claim-ignores-rewind") => {
+            sql::CLAIM_TO_RUN_REWOUND
+        }
         ClaimKind::Run => sql::CLAIM_TO_RUN,
         ClaimKind::Repeat => sql::CLAIM_TO_REPEAT,
     };
@@ -226,6 +231,88 @@ pub(super) async fn repeat_write(pg: &Inner, repeat: RepeatWrite) -> Result<Step
     let lease_expires = Columns::of(&row, 2, "a repeat claim").get()?;
     let record = rows::effect_option(&row, 3)?.ok_or_else(|| gone(repeat.action, repeat.ordinal))?;
     Ok(Step::Made(claimed(record, lease_expires)))
+}
+
+/// Enters a write that the ledger may have lost the row of.
+pub(super) async fn doubt_write(pg: &Inner, claim: ClaimWrite) -> Result<Step<EffectRecord>, StoreError> {
+    let (terms, request) = (rows::json(&claim.terms)?, rows::json(&claim.request)?);
+    let (id, attempt) = (claim.action.0, claim.attempt.0);
+    let (method, target) = (rows::plain(&claim.request.method), rows::plain(&claim.request.url));
+    let provider_key = rows::plain(&claim.provider_key);
+    let params: [&(dyn ToSql + Sync); 16] = [
+        &claim.tenant.as_str(),
+        &id.as_bytes().as_slice(),
+        &UNFLUSHED,
+        &attempt.as_bytes().as_slice(),
+        &i64::from(claim.ordinal.0),
+        &claim.kind.as_str(),
+        &claim.terms.class.as_str(),
+        &length(claim.terms.key_window),
+        &length(claim.terms.send),
+        &terms,
+        &claim.fingerprint.0.as_bytes().as_slice(),
+        &request,
+        &method,
+        &target,
+        &provider_key,
+        &claim.first_sent.map(Timestamp::as_micros),
+    ];
+    let row = match pg.step(sql::DOUBT_WRITE, &params).await {
+        Err(StoreError::Constraint { name }) if name == "effects_pkey" => {
+            pg.step(sql::DOUBT_WRITE_IN_PLACE, &params).await?
+        }
+        other => other?,
+    }
+    .ok_or_else(|| missing(claim.action))?;
+    if !made(&row)? {
+        return lost(pg, &claim.tenant, claim.action).await;
+    }
+    let mut c = Columns::of(&row, 2, "a doubted write");
+    let (now, first) = (Timestamp::from_micros(c.get()?), Timestamp::from_micros(c.get()?));
+    Ok(Step::Made(EffectRecord {
+        ordinal: claim.ordinal,
+        kind: claim.kind,
+        write: true,
+        terms: claim.terms,
+        fingerprint: claim.fingerprint,
+        request: claim.request,
+        provider_key: Some(claim.provider_key),
+        status: EffectStatus::Unknown,
+        attempt: claim.attempt,
+        send: SendNumber(1),
+        first_sent: Some(first),
+        last_sent: Some(first),
+        may_have_arrived: true,
+        unknown_since: Some(now),
+        answer: None,
+        refusal: None,
+        set_aside: false,
+        evidence: None,
+        recorded_at: None,
+    }))
+}
+
+pub(super) async fn still_live(
+    pg: &Inner,
+    tenant: &TenantId,
+    id: ActionId,
+    fence: SendFence,
+) -> Result<Liveness, StoreError> {
+    let found = pg
+        .read(
+            sql::STILL_LIVE,
+            &[
+                &tenant.as_str(),
+                &id.0.as_bytes().as_slice(),
+                &fence.attempt.0.as_bytes().as_slice(),
+                &i64::from(fence.ordinal.0),
+                &i64::from(fence.send.0),
+            ],
+        )
+        .await?;
+    let row = found.first().ok_or_else(|| missing(id))?;
+    let mut c = Columns::of(row, 0, "the last look");
+    Ok(Liveness { live: c.get()?, now: Timestamp::from_micros(c.get()?) })
 }
 
 pub(super) fn gone(id: ActionId, ordinal: Ordinal) -> StoreError {

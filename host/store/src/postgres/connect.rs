@@ -5,7 +5,8 @@
 //! for, and less with every one more: callers wait here, not there.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -14,7 +15,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Row, Statement};
 
 use super::fault::{self, Failed};
-use super::{PostgresOptions, sql};
+use super::{PostgresOptions, moved, sql};
 use crate::StoreError;
 
 /// The oldest server: `xid8` and its functions are of 13, and 13 is no longer
@@ -187,6 +188,8 @@ pub(crate) struct Pool {
     options: PostgresOptions,
     turns: Semaphore,
     idle: Mutex<Vec<Conn>>,
+    /// Set where a connection finds that commits were lost.
+    rewound: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -200,8 +203,9 @@ fn closed() -> StoreError {
 }
 
 impl Pool {
-    pub(crate) fn new(config: Config, options: PostgresOptions) -> Pool {
-        Pool { config, turns: Semaphore::new(options.connections.max(1)), idle: Mutex::default(), options }
+    pub(crate) fn new(config: Config, options: PostgresOptions, rewound: Arc<AtomicBool>) -> Pool {
+        let turns = Semaphore::new(options.connections.max(1));
+        Pool { config, turns, idle: Mutex::default(), options, rewound }
     }
 
     /// Waits for a turn and a connection.
@@ -229,6 +233,9 @@ impl Pool {
         let (client, driver) = reach(&self.config).await.map_err(unavailable)?;
         tokio::spawn(drive(driver));
         let conn = set(client, &self.options).await.map_err(unavailable)?;
+        if moved::look(&conn.client).await.map_err(unavailable)? {
+            self.rewound.store(true, Ordering::Release);
+        }
         Ok(Lent { conn: Some(conn), pool: self, _turn: turn })
     }
 

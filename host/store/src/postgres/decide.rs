@@ -1,6 +1,7 @@
 //! The steps around an attempt: propose, approve, transition, cancel, resolve,
 //! postpone.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use countersign_domain::action::{Action, Fact, State};
@@ -15,7 +16,7 @@ use super::claim::{SettledColumns, clamped, made};
 use super::rows::{self, Columns};
 use super::{Inner, UNFLUSHED, sql};
 use crate::StoreError;
-use crate::steps::{Approve, Move, NewAction, Proposed, Resolve, Step, Transition};
+use crate::steps::{Approve, Move, NewAction, Proposed, Putoff, Resolve, Step, Transition};
 
 /// A length of time as a parameter.
 pub(super) fn length(length: Duration) -> i64 {
@@ -184,6 +185,8 @@ pub(super) async fn propose(pg: &Inner, new: NewAction) -> Result<Proposed, Stor
         updated: now,
         version_counter: 1,
         event_seq: u32::try_from(event_seq).unwrap_or(u32::MAX),
+        rewound: false,
+        announced: None,
     })))
 }
 
@@ -247,6 +250,7 @@ pub(super) async fn transition(pg: &Inner, step: Transition) -> Result<Step<Acti
                 &step.superseded_by.as_ref().map(|id| id.0.as_bytes().as_slice()),
                 &rows::when(step.when),
                 &body(step.moved),
+                &i64::from(step.grants),
             ],
         )
         .await?;
@@ -302,13 +306,77 @@ pub(super) async fn postpone(
     tenant: &TenantId,
     id: ActionId,
     expected: i64,
-    after: Option<Duration>,
+    putoff: Putoff,
 ) -> Result<Step<Action>, StoreError> {
+    let (after, cost) = putoff.terms();
     let due = next_attempt(State::OutcomeUnknown, after);
+    let id_bytes = id.0.as_bytes().as_slice();
     let row = pg
-        .step(sql::POSTPONE, &[&tenant.as_str(), &id.0.as_bytes().as_slice(), &UNFLUSHED, &expected, &due])
+        .step(sql::POSTPONE, &[&tenant.as_str(), &id_bytes, &UNFLUSHED, &expected, &due, &i64::from(cost)])
         .await?;
-    stepped(pg, row, tenant, id).await
+    // Nothing moved, but whom it waits for may be another.
+    let made = stepped(pg, row, tenant, id).await?;
+    Ok(told(pg, tenant, id, made))
+}
+
+pub(super) async fn announced(
+    pg: &Inner,
+    tenant: &TenantId,
+    id: ActionId,
+    event_seq: u32,
+) -> Result<bool, StoreError> {
+    let id_bytes = id.0.as_bytes().as_slice();
+    let row =
+        pg.step(sql::ANNOUNCED, &[&tenant.as_str(), &id_bytes, &UNFLUSHED, &i64::from(event_seq)]).await?;
+    row.map_or(Ok(false), |row| made(&row))
+}
+
+/// Doubts some of the actions that were open when commits were lost. Several
+/// hosts may be at it; each action is doubted by one of them.
+pub(super) async fn doubt_rewound(pg: &Inner, limit: u32) -> Result<usize, StoreError> {
+    // Let go of first: a connection that finds more commits lost meanwhile sets
+    // it again.
+    if !pg.rewound.swap(false, Ordering::AcqRel) {
+        return Ok(0);
+    }
+    let doubted = doubt_some(pg, limit).await;
+    if !matches!(doubted, Ok((0, 0))) {
+        pg.rewound.store(true, Ordering::Release);
+    }
+    doubted.map(|(_, made)| made)
+}
+
+/// How many were found, and how many of them were doubted here.
+async fn doubt_some(pg: &Inner, limit: u32) -> Result<(usize, usize), StoreError> {
+    let rewinds = pg.read(sql::REWINDS, &[]).await?;
+    let rewinds: i64 =
+        rewinds.first().map_or(Ok(0), |row| Columns::of(row, 0, "the ledger's place").get())?;
+    let open = pg.read(sql::TO_DOUBT, &[&i64::from(limit)]).await?;
+    if open.is_empty() {
+        let mut tx = pg.begin().await?;
+        tx.run(sql::ALL_DOUBTED, &[&rewinds]).await?;
+        tx.commit().await?;
+        return Ok((0, 0));
+    }
+    let mut made = 0;
+    for row in &open {
+        let (tenant, id, state) = rows::key(row)?;
+        let error = Move::rewound_error();
+        let (id_bytes, body) = (id.0.as_bytes().as_slice(), body(Move::rewound(state)?));
+        let step = pg
+            .step(sql::DOUBT, &[&tenant.as_str(), &id_bytes, &pg.durable, &error.code, &error.message, &body])
+            .await;
+        match step {
+            Ok(Some(row)) if super::claim::made(&row)? => {
+                pg.changed(&tenant, id);
+                made += 1;
+            }
+            Ok(_) => {}
+            // One that is damaged stops none of the others; nothing claims it.
+            Err(error) => tracing::error!(action = %id, %error, "an action could not be doubted"),
+        }
+    }
+    Ok((open.len(), made))
 }
 
 pub(super) async fn resolve(pg: &Inner, resolve: Resolve) -> Result<Step<Action>, StoreError> {

@@ -1,14 +1,12 @@
 //! The ledger's promises, kept by making each step apart from its caller. What a
 //! step does stands in `claim`, `record` and `decide`.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use countersign_domain::action::{Action, State};
 use countersign_domain::effect::EffectRecord;
 use countersign_domain::event::Event;
 use countersign_domain::id::{ActionId, AttemptId, TenantId};
-use countersign_domain::lease::LeaseTerms;
+use countersign_domain::lease::{LeaseTerms, SendFence};
 use countersign_domain::time::Timestamp;
 use tokio::sync::broadcast;
 
@@ -17,8 +15,8 @@ use super::{Inner, PostgresStore, claim, decide, record, rows, sql};
 use crate::StoreError;
 use crate::ledger::{Changed, Ledger};
 use crate::steps::{
-    Approve, ClaimAction, ClaimWrite, ClaimedAction, Due, EndAttempt, ListActions, NewAction, NewSettled,
-    Proposed, RecordSend, Recorded, RepeatWrite, Resolve, Step, Transition, WriteClaimed,
+    Approve, ClaimAction, ClaimWrite, ClaimedAction, Due, EndAttempt, ListActions, Liveness, NewAction,
+    NewSettled, Proposed, Putoff, RecordSend, Recorded, RepeatWrite, Resolve, Step, Transition, WriteClaimed,
 };
 
 #[async_trait]
@@ -63,12 +61,26 @@ impl Ledger for PostgresStore {
         tenant: &TenantId,
         action: ActionId,
         expected: i64,
-        after: Option<Duration>,
+        putoff: Putoff,
     ) -> Result<Step<Action>, StoreError> {
         let tenant = tenant.clone();
         self.inner
-            .apart(|pg| async move { decide::postpone(&pg, &tenant, action, expected, after).await })
+            .apart(|pg| async move { decide::postpone(&pg, &tenant, action, expected, putoff).await })
             .await
+    }
+
+    async fn announced(
+        &self,
+        tenant: &TenantId,
+        action: ActionId,
+        event_seq: u32,
+    ) -> Result<bool, StoreError> {
+        let tenant = tenant.clone();
+        self.inner.apart(|pg| async move { decide::announced(&pg, &tenant, action, event_seq).await }).await
+    }
+
+    async fn doubt_rewound(&self, limit: u32) -> Result<usize, StoreError> {
+        self.inner.apart(|pg| async move { decide::doubt_rewound(&pg, limit).await }).await
     }
 
     async fn claim_action(&self, claim: ClaimAction) -> Result<Step<ClaimedAction>, StoreError> {
@@ -94,6 +106,19 @@ impl Ledger for PostgresStore {
 
     async fn repeat_write(&self, repeat: RepeatWrite) -> Result<Step<WriteClaimed>, StoreError> {
         self.inner.apart(|pg| async move { claim::repeat_write(&pg, repeat).await }).await
+    }
+
+    async fn doubt_write(&self, claim: ClaimWrite) -> Result<Step<EffectRecord>, StoreError> {
+        self.inner.apart(|pg| async move { claim::doubt_write(&pg, claim).await }).await
+    }
+
+    async fn still_live(
+        &self,
+        tenant: &TenantId,
+        action: ActionId,
+        fence: SendFence,
+    ) -> Result<Liveness, StoreError> {
+        claim::still_live(&self.inner, tenant, action, fence).await
     }
 
     async fn record_send(&self, record: RecordSend) -> Result<Recorded, StoreError> {

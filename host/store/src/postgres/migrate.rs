@@ -15,11 +15,18 @@ pub(crate) struct Migration {
 }
 
 /// All of them, in order.
-pub(crate) const ALL: &[Migration] = &[Migration {
-    number: 1,
-    name: "ledger",
-    text: include_str!("../../../../migrations/postgres/0001_ledger.sql"),
-}];
+pub(crate) const ALL: &[Migration] = &[
+    Migration {
+        number: 1,
+        name: "ledger",
+        text: include_str!("../../../../migrations/postgres/0001_ledger.sql"),
+    },
+    Migration {
+        number: 2,
+        name: "recovery",
+        text: include_str!("../../../../migrations/postgres/0002_recovery.sql"),
+    },
+];
 
 /// Applies what is missing, each migration in a transaction of its own, while no
 /// other host does; then sees to it that cursors go on from where they are.

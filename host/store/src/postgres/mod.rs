@@ -2,8 +2,8 @@
 //!
 //! Read `sql` for the statements and for how a step takes its row, `writer` for
 //! how a step is made, `claim`, `record` and `decide` for the steps, `rows` for
-//! what a row is. `connect` and `migrate` are about being let in at all, `wake`
-//! about hosts telling each other.
+//! what a row is. `connect`, `moved` and `migrate` are about being let in at all,
+//! `wake` about hosts telling each other.
 
 mod claim;
 mod connect;
@@ -12,6 +12,7 @@ mod fault;
 mod health;
 mod ledger;
 mod migrate;
+mod moved;
 mod record;
 mod registry;
 mod rows;
@@ -22,6 +23,7 @@ mod wake;
 mod writer;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub use health::examine;
@@ -71,6 +73,11 @@ pub struct PostgresOptions {
     pub patience: Duration,
     /// When a commit counts as made.
     pub durability: Durability,
+    /// The database was restored: what it says of open actions may be out of
+    /// date, and each becomes `outcome_unknown` before it goes on. A server that
+    /// took over, or that was recovered to a point in time, is found out without
+    /// this.
+    pub after_restore: bool,
     /// Settings made on each connection after ours; for tests.
     pub(crate) more_settings: Option<String>,
 }
@@ -89,6 +96,7 @@ impl PostgresOptions {
             // attention anyway.
             patience: Duration::from_secs(30),
             durability: Durability::default(),
+            after_restore: false,
             more_settings: None,
         }
     }
@@ -119,6 +127,8 @@ pub(crate) struct Inner {
     wake: Wake,
     /// `synchronous_commit` of a commit that must be flushed.
     durable: &'static str,
+    /// Commits were lost, and not every action is known to be doubted for it.
+    rewound: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -150,6 +160,10 @@ impl PostgresStore {
         let driver = tokio::spawn(driver);
         let conn = connect::set(client, &options).await.map_err(named)?;
         migrate::run(&conn.client, migrate::ALL).await.map_err(named)?;
+        if options.after_restore {
+            moved::restored(&conn.client).await.map_err(named)?;
+        }
+        let rewound = Arc::new(AtomicBool::new(moved::look(&conn.client).await.map_err(named)?));
         drop(conn);
         // It ends with its client; how it ended says nothing any more.
         let _ = driver.await;
@@ -157,8 +171,9 @@ impl PostgresStore {
         let (changes, _) = broadcast::channel(1024);
         let wake = Wake::start(config.clone(), options.clone(), changes.clone()).await.map_err(named)?;
         let durable = options.durability.setting();
-        let pool = Pool::new(config, options);
-        Ok(PostgresStore { inner: Arc::new(Inner { place: place.clone(), pool, changes, wake, durable }) })
+        let pool = Pool::new(config, options, rewound.clone());
+        let inner = Inner { place: place.clone(), pool, changes, wake, durable, rewound };
+        Ok(PostgresStore { inner: Arc::new(inner) })
     }
 
     /// The database, its host and its port, for people.

@@ -3,14 +3,14 @@
 
 use std::str::FromStr;
 
-use countersign_domain::action::{Action, ActionError};
+use countersign_domain::action::{Action, ActionError, State};
 use countersign_domain::approval::Approval;
 use countersign_domain::canonical::CanonicalJson;
 use countersign_domain::effect::EffectRecord;
 use countersign_domain::event::Event;
 use countersign_domain::id::{
     ActionId, AttemptId, AttemptNumber, ComponentDigest, Digest, EffectFingerprint, Fingerprint, GrantDigest,
-    Intent, Ordinal, SendNumber,
+    Intent, Ordinal, SendNumber, TenantId,
 };
 use countersign_domain::key::ActionKey;
 use countersign_domain::time::Timestamp;
@@ -69,6 +69,11 @@ impl<'r> Columns<'r> {
         u32::try_from(count).map_err(|error| self.damaged(&error))
     }
 
+    fn count_option(&mut self) -> Result<Option<u32>, StoreError> {
+        let count: Option<i64> = self.get()?;
+        count.map(u32::try_from).transpose().map_err(|error| self.damaged(&error))
+    }
+
     fn canonical(&mut self) -> Result<CanonicalJson, StoreError> {
         Ok(CanonicalJson::from_trusted(self.get()?))
     }
@@ -106,6 +111,12 @@ impl<'r> Columns<'r> {
     fn action_id_option(&mut self) -> Result<Option<ActionId>, StoreError> {
         Ok(self.bytes_option()?.map(|bytes| ActionId(uuid::Uuid::from_bytes(bytes))))
     }
+}
+
+/// Which action, and where it is.
+pub(crate) fn key(row: &Row) -> Result<(TenantId, ActionId, State), StoreError> {
+    let mut c = Columns::of(row, 0, "an action");
+    Ok((c.parsed()?, c.action_id()?, c.parsed()?))
 }
 
 /// A value as JSON text.
@@ -190,6 +201,8 @@ pub(crate) fn action(row: &Row, at: usize) -> Result<Action, StoreError> {
         plan: c.canonical()?,
         arguments: c.canonical()?,
         result: c.canonical_option()?,
+        rewound: c.get()?,
+        announced: c.count_option()?,
         approvals: approvals(&mut c)?,
         intent,
         fingerprint,

@@ -32,7 +32,7 @@ macro_rules! action_columns {
          x.error_code, x.error_message, x.updated, x.policy_epoch, x.approval_expires, x.execution_deadline, \
          x.approvals_required, x.run_by_itself, x.created, x.fingerprint, x.intent, x.action_key, x.tool, \
          x.requested_version, x.tool_version, x.component_digest, x.grant_digest, x.actor, x.proposer, x.supersedes, \
-         x.compensates, x.seed, x.preview, x.plan, x.arguments, x.result, \
+         x.compensates, x.seed, x.preview, x.plan, x.arguments, x.result, x.rewound, x.announced, \
          case when x.approvals_given > 0 then ( \
             select json_agg(json_build_array(p.approver, p.at, p.note, encode(p.fingerprint, 'hex')) order by p.place) \
             from approvals p where p.tenant_id = x.tenant_id and p.action_id = x.id \
@@ -135,6 +135,16 @@ macro_rules! effect_fields {
     };
 }
 
+/// The action was doubted for every commit that its tenant's ledger is known to
+/// have lost, or is younger. No lock: whoever finds that commits were lost says
+/// so before any statement of its own on that server, and so does everybody
+/// else, so no snapshot there is older than the word.
+macro_rules! not_rewound {
+    () => {
+        "a.rewinds = (select t.rewinds from tenants t where t.tenant_id = $1)"
+    };
+}
+
 // ---- the connection ---------------------------------------------------------
 
 /// Once per connection. What a role or a server says about durability is not
@@ -157,6 +167,23 @@ set max_parallel_workers_per_gather = 0";
 pub(crate) const SERVER: &str = "select current_setting('server_version_num')::bigint, \
      current_setting('server_version'), current_setting('fsync'), current_setting('full_page_writes'), \
      pg_is_in_recovery(), current_setting('server_encoding')";
+/// Whose commits a server has. The timeline is the one that is written on: the
+/// control file learns of a new one only at the checkpoint after a promotion.
+pub(crate) const PLACE: &str = "select (select system_identifier::text from pg_control_system()), \
+     ('x' || lpad(left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), 16, '0'))::bit(64)::bigint, \
+     l.identity, l.timeline, l.rewinds > l.doubted from ledger_place l";
+/// `$1` `$2` the place as it was, `$3` `$4` as it is, `$5` the first look, and no
+/// commit was lost. Who comes second waits, and changes nothing.
+pub(crate) const MOVED: &str = "with m as (
+    update ledger_place set identity = $3, timeline = $4::bigint, rewinds = rewinds + (not $5::boolean)::int
+    where identity = $1 and timeline = $2::bigint returning 1
+)
+update tenants set rewinds = rewinds + 1 where not $5 and exists (select 1 from m)";
+/// Somebody says that the database was restored.
+pub(crate) const RESTORED: &str = "with m as (
+    update ledger_place set rewinds = rewinds + 1 returning 1
+)
+update tenants set rewinds = rewinds + 1 where exists (select 1 from m)";
 pub(crate) const BEGIN: &str = "begin";
 pub(crate) const COMMIT: &str = "commit";
 pub(crate) const ROLLBACK: &str = "rollback";
@@ -190,6 +217,49 @@ from (
     select (select max(cursor) from events where events.tenant_id = tenants.tenant_id) as last from tenants
 ) t";
 
+/// Actions that are to be doubted; `$1` how many.
+pub(crate) const TO_DOUBT: &str = "select a.tenant_id, a.id, a.state from tenants t
+    join actions a on a.tenant_id = t.tenant_id
+        and a.state in ('awaiting_approval', 'approved', 'executing', 'failed_retryable', 'outcome_unknown')
+where a.rewinds < t.rewinds limit $1";
+pub(crate) const REWINDS: &str = "select rewinds from ledger_place";
+/// `$1` how often commits had been lost when nothing was left to be doubted.
+pub(crate) const ALL_DOUBTED: &str = "update ledger_place set doubted = $1::bigint where doubted < $1";
+/// `$4` `$5` error, `$6` the event. What was not sent when last heard of may have
+/// been sent since.
+pub(crate) const DOUBT: &str = concat!(
+    taken!("true"),
+    ",
+n as materialized (
+    select count(*) as unsent from effects x
+    where x.tenant_id = $1 and x.action_id = $2 and x.write and x.status = 'failed' and x.refusal is null
+),
+m as (
+    update actions a set
+        state = 'outcome_unknown', version = a.version + 1, event_seq = a.event_seq + 1, updated = c.now,
+        rewinds = (select t.rewinds from tenants t where t.tenant_id = $1), rewound = true,
+        attempt_id = null, lease_owner = null, lease_expires = null, next_attempt = c.now,
+        unknown_effects = a.unknown_effects + (a.in_flight is not null)::int + n.unsent,
+        standing_writes = a.standing_writes + n.unsent,
+        in_flight = null, error_code = $4, error_message = $5
+    from c, n
+    where c.fresh and a.tenant_id = $1 and a.id = $2
+        and c.state in ('awaiting_approval', 'approved', 'executing', 'failed_retryable', 'outcome_unknown')
+        and a.rewinds < (select t.rewinds from tenants t where t.tenant_id = $1)
+    returning a.*
+),
+u as (
+    update effects x set
+        status = 'unknown', unknown_since = m.updated, may_have_arrived = true, recorded_at = null,
+        first_sent = coalesce(x.first_sent, x.key_first_sent, m.approved_at, x.last_sent)
+    from m
+    where x.tenant_id = $1 and x.action_id = $2 and x.write
+        and (x.status = 'in_flight' or (x.status = 'failed' and x.refusal is null))
+)",
+    event!("$6", "true"),
+    row_after!("true")
+);
+
 // ---- propose, approve, decide -------------------------------------------------
 
 /// `$4`… the row, `$34` the hash before the first event, `$35` the events'
@@ -206,11 +276,12 @@ m as (
         tenant_id, id, state, version, event_seq, attempts_left, repeats_left, approved_fingerprint, approved_at,
         effects, policy_epoch, approval_expires, execution_deadline, approvals_required, run_by_itself, created,
         fingerprint, intent, action_key, run, step, tool, requested_version, tool_version, component_digest,
-        grant_digest, actor, proposer, supersedes, compensates, seed, preview, plan, arguments, updated
+        grant_digest, actor, proposer, supersedes, compensates, seed, preview, plan, arguments, updated, rewinds
     )
     select $1, $2, $4, 1, $5::bigint, $6::bigint, $7::bigint, $8::bytea, case when $8::bytea is not null then c.now end,
         $9::bigint, $10::bigint, c.now + $11::bigint, c.now + $12::bigint, $13::bigint, $14::boolean, $15::bigint, $16,
-        $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, c.now
+        $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, c.now,
+        (select t.rewinds from tenants t where t.tenant_id = $1)
     from c
     on conflict (tenant_id, id) do nothing
     returning tenant_id, id, updated
@@ -270,7 +341,9 @@ m as (
     where c.fresh and a.tenant_id = $1 and a.id = $2 and c.state = 'awaiting_approval'
         and a.approval_expires > c.now and ",
             $fits,
-            " and a.policy_epoch = c.epoch
+            " and a.policy_epoch = c.epoch and ",
+            not_rewound!(),
+            "
         and not exists (
             select 1 from approvals p where p.tenant_id = $1 and p.action_id = $2 and p.approver = $4
         )
@@ -300,7 +373,8 @@ pub(crate) const APPROVE_WHATEVER_STANDS: &str = approve!("a.fingerprint", "$5::
 
 /// `$4` the version it was decided on, `$5` where to, `$6` `$7` error, `$8` how
 /// long until the next attempt, `$9` what is in flight becomes unknown, `$10`
-/// successor, `$11` the condition on time, `$12` the event.
+/// successor, `$11` the condition on time, `$12` the event,
+/// `$13` attempts that it grants.
 pub(crate) const TRANSITION: &str = concat!(
     taken!("true"),
     ",
@@ -312,9 +386,13 @@ m as (
         next_attempt = c.now + $8::bigint,
         unknown_effects = a.unknown_effects + ($9::boolean and a.in_flight is not null)::int,
         in_flight = case when $9 then null else a.in_flight end,
-        superseded_by = coalesce($10::bytea, a.superseded_by)
+        superseded_by = coalesce($10::bytea, a.superseded_by),
+        attempts_left = greatest(a.attempts_left, $13::bigint)
     from c
     where c.fresh and a.tenant_id = $1 and a.id = $2 and a.version = $4::bigint
+        and ($5 = 'outcome_unknown' or ",
+    not_rewound!(),
+    ")
         and case $11::text
             when 'always' then true
             when 'approval_expired' then a.approval_expires <= c.now
@@ -345,16 +423,33 @@ m as (
     row_after!("true")
 );
 
-/// `$4` version, `$5` how long until it is due again.
+/// `$4` the event that began the doubt. Nobody decides on this column, so the
+/// row's version stays.
+pub(crate) const ANNOUNCED: &str = concat!(
+    taken!("state = 'outcome_unknown'"),
+    ",
+m as (
+    update actions a set announced = a.event_seq
+    from c
+    where c.fresh and a.tenant_id = $1 and a.id = $2 and c.state = 'outcome_unknown' and a.event_seq = $4::bigint
+    returning a.id
+)
+select m.id is not null, m.id is not null or ",
+    fresh!("state = 'outcome_unknown'"),
+    " from (select) one left join m on true"
+);
+
+/// `$4` version, `$5` how long until it is due again, `$6` repeats that it costs.
 pub(crate) const POSTPONE: &str = concat!(
     taken!("true"),
     ",
 m as (
     update actions a set
-        next_attempt = c.now + $5::bigint, repeats_left = a.repeats_left - 1, version = a.version + 1, updated = c.now
+        next_attempt = c.now + $5::bigint, repeats_left = a.repeats_left - $6::bigint, version = a.version + 1,
+        updated = c.now
     from c
     where c.fresh and a.tenant_id = $1 and a.id = $2 and a.version = $4::bigint and c.state = 'outcome_unknown'
-        and a.repeats_left > 0
+        and a.repeats_left >= $6
     returning a.*
 )",
     row_after!("true")
@@ -365,7 +460,7 @@ m as (
 /// `$4` attempt, `$5` owner, `$6` length of the lease, `$7` `$8` the event before
 /// and after the attempt's number.
 macro_rules! claim_to_run {
-    ($gate:expr, $condition:expr) => {
+    ($gate:expr, $not_rewound:expr, $condition:expr) => {
         concat!(
             taken_in_force!($gate),
             ",
@@ -375,7 +470,8 @@ m as (
         attempt = a.attempt + 1, attempt_id = $4, lease_owner = $5, lease_expires = c.now + $6::bigint,
         attempts_left = a.attempts_left - 1, next_attempt = null
     from c
-    where c.fresh and a.tenant_id = $1 and a.id = $2 and a.attempts_left > 0",
+    where c.fresh and a.tenant_id = $1 and a.id = $2 and a.attempts_left > 0 and ",
+            $not_rewound,
             $condition,
             "
     returning a.*
@@ -385,20 +481,30 @@ m as (
         )
     };
 }
-pub(crate) const CLAIM_TO_RUN: &str = claim_to_run!(
-    "state in ('approved', 'failed_retryable')",
-    "
+macro_rules! claim_to_run_unless {
+    ($not_rewound:expr) => {
+        claim_to_run!(
+            "state in ('approved', 'failed_retryable')",
+            $not_rewound,
+            "
         and a.cancel_requested is null and a.approved_fingerprint = a.fingerprint
         and (
             (c.state = 'approved' and a.approval_expires > c.now and a.policy_epoch = c.epoch)
             or (c.state = 'failed_retryable' and a.next_attempt <= c.now)
         )
         and (a.standing_writes > 0 or not c.paused)"
-);
+        )
+    };
+}
+pub(crate) const CLAIM_TO_RUN: &str = claim_to_run_unless!(not_rewound!());
+
+/// Planted: the claim does not ask whether the action was doubted.
+#[cfg(feature = "planted-bugs")]
+pub(crate) const CLAIM_TO_RUN_REWOUND: &str = claim_to_run_unless!("true");
 
 /// Planted: the claim does not look at the state.
 #[cfg(feature = "planted-bugs")]
-pub(crate) const CLAIM_WHATEVER_THE_STATE: &str = claim_to_run!("true", "");
+pub(crate) const CLAIM_WHATEVER_THE_STATE: &str = claim_to_run!("true", "true", "");
 
 /// The window is judged here. The parameters of `CLAIM_TO_RUN`. Without a next
 /// attempt nothing is repeated by itself.
@@ -412,8 +518,10 @@ m as (
         repeats_left = a.repeats_left - 1, next_attempt = null
     from c
     where c.fresh and a.tenant_id = $1 and a.id = $2 and c.state = 'outcome_unknown' and a.cancel_requested is null
-        and a.approved_fingerprint = a.fingerprint
-        and a.repeats_left > 0 and a.next_attempt <= c.now and a.unknown_effects > 0
+        and a.approved_fingerprint = a.fingerprint and ",
+    not_rewound!(),
+    "
+        and a.repeats_left > 0 and a.next_attempt <= c.now and (a.unknown_effects > 0 or a.rewound)
         and not exists (
             select 1 from effects x where x.tenant_id = $1 and x.action_id = $2 and x.status = 'unknown'
                 and not (x.class = 'provider-idempotent' and x.first_sent + x.key_window > c.now)
@@ -455,7 +563,8 @@ m as (
     from c
     where c.fresh and a.tenant_id = $1 and a.id = $2 and c.state = 'executing' and a.attempt_id = $4
         and a.lease_expires > c.now and a.cancel_requested is null and a.in_flight is null
-        and a.execution_deadline > c.now and ($7::bigint is null or $7 > c.now)",
+        and a.execution_deadline > c.now and ($7::bigint is null or $7 > c.now) and ",
+            not_rewound!(),
             $in_force,
             "
     returning a.lease_expires, a.updated
@@ -589,7 +698,8 @@ m as (
         version = a.version + 1, updated = c.now
     from c, effects x
     where c.fresh and a.tenant_id = $1 and a.id = $2 and c.state = 'executing' and a.attempt_id = $4
-        and a.lease_expires > c.now and a.cancel_requested is null and a.in_flight is null",
+        and a.lease_expires > c.now and a.cancel_requested is null and a.in_flight is null and ",
+    not_rewound!(),
     claim_write_in_force!(),
     "
         and x.tenant_id = $1 and x.action_id = $2 and x.ordinal = $5 and x.write
@@ -668,6 +778,59 @@ pub(crate) const RECORD_SETTLED_IN_PLACE: &str = record_settled!(
     "(select m.updated, count(d.ordinal) from m left join d on true group by m.updated) m"
 );
 
+/// A write without a row, of an action whose ledger was rewound: `$4` attempt,
+/// `$5` ordinal, `$6`… the effect, `$16` when an earlier write was sent under its
+/// key.
+macro_rules! doubt_write {
+    ($effects:expr, $before_insert:expr, $insert_from:expr) => {
+        concat!(
+            taken!("state = 'executing' and attempt_id = $4"),
+            ",
+m as (
+    update actions a set
+        unknown_effects = a.unknown_effects + 1, standing_writes = a.standing_writes + 1,
+        first_write = coalesce(a.first_write, a.approved_at), version = a.version + 1, updated = c.now",
+            $effects,
+            "
+    from c
+    where c.fresh and a.tenant_id = $1 and a.id = $2 and c.state = 'executing' and a.attempt_id = $4
+        and a.lease_expires > c.now and a.in_flight is null and a.rewound
+    returning a.updated, least(coalesce(a.approved_at, a.created), $16::bigint) as first
+)",
+            $before_insert,
+            ",
+i as (
+    insert into effects (",
+            effect_fields!(),
+            ", unknown_since)
+    select $1, $2, $5::bigint, $6::text, true, $7::text, $8::bigint, $9::bigint, $10::text, $11::bytea, $12::text,
+        $13::text, $14::text, $15::text, 'unknown', $4, 1, m.first, $16, m.first, true, null, null, null, m.updated
+    from ",
+            $insert_from,
+            "
+)
+select m.updated is not null, m.updated is not null or ",
+            fresh!("state = 'executing' and attempt_id = $4"),
+            ", m.updated, m.first from (select) one left join m on true"
+        )
+    };
+}
+pub(crate) const DOUBT_WRITE: &str = doubt_write!("", "", "m");
+/// … where `try-later` set something aside.
+pub(crate) const DOUBT_WRITE_IN_PLACE: &str = doubt_write!(
+    concat!(", effects = a.effects - ", fewer_effects!("= $5::bigint")),
+    replace_set_aside!("= $5::bigint"),
+    "m left join d on true"
+);
+
+/// `$3` attempt, `$4` ordinal, `$5` send.
+pub(crate) const STILL_LIVE: &str = "select exists (
+    select 1 from actions a
+        join effects x on x.tenant_id = a.tenant_id and x.action_id = a.id and x.ordinal = a.in_flight
+    where a.tenant_id = $1 and a.id = $2 and a.state = 'executing' and a.attempt_id = $3 and a.in_flight = $4::bigint
+        and x.attempt_id = $3 and x.send = $5::bigint
+), countersign_now()";
+
 // ---- records and ends -----------------------------------------------------------
 
 /// `$4` attempt, `$5` ordinal, `$6` send, `$7` it was recorded, `$8` it did not
@@ -733,7 +896,8 @@ m as (
         state = case when a.unknown_effects > 1 then $9 else $11 end,
         unknown_effects = a.unknown_effects - 1, effects = a.effects + 1,
         attempts_left = greatest(a.attempts_left, 1),
-        next_attempt = case when a.unknown_effects > 1 then a.next_attempt else c.now end,
+        -- what is left may be something that goes on by itself.
+        next_attempt = case when a.unknown_effects > 1 then coalesce(a.next_attempt, c.now) else c.now end,
         provider_reference = coalesce($8, a.provider_reference),
         event_seq = a.event_seq + 1, version = a.version + 1, updated = c.now
     from c
@@ -794,12 +958,16 @@ l as (
 }
 pub(crate) const END_ATTEMPT: &str = end_attempt!(
     "state = 'executing' and attempt_id = $4",
-    "c.state = 'executing' and a.attempt_id = $4
+    concat!(
+        "c.state = 'executing' and a.attempt_id = $4 and ($10::boolean or ",
+        not_rewound!(),
+        ")
         and (a.in_flight is not null or a.unknown_effects > 0) = $10::boolean
         and ($11::bigint is null or (a.in_flight = $11 and exists (
             select 1 from effects x where x.tenant_id = $1 and x.action_id = $2 and x.ordinal = $11
                 and x.status = 'in_flight' and x.attempt_id = $4 and x.send = $12::bigint
         )))"
+    )
 );
 
 /// Planted: the end of an attempt looks at neither state nor attempt.
@@ -823,7 +991,11 @@ m as (
         unknown_effects = a.unknown_effects - ($6::boolean or $7::boolean)::int, effects = a.effects + $6::int,
         standing_writes = a.standing_writes - $7::int,
         attempts_left = greatest(a.attempts_left, $8::bigint),
-        next_attempt = case $5 when 'failed_retryable' then c.now when 'outcome_unknown' then a.next_attempt end,
+        next_attempt = case $5
+            when 'failed_retryable' then c.now
+            -- what is left may be something that goes on by itself.
+            when 'outcome_unknown' then coalesce(a.next_attempt, c.now)
+        end,
         error_code = coalesce($9, a.error_code), error_message = coalesce($10, a.error_message)
     from c
     where c.fresh and a.tenant_id = $1 and a.id = $2 and a.version = $4::bigint and c.state = 'outcome_unknown'

@@ -10,7 +10,7 @@ use countersign_domain::lease::{LeaseTerms, SendFence};
 use countersign_domain::time::{Timestamp, micros};
 use rusqlite::params;
 
-use super::decide::{lost, set, write_event};
+use super::decide::{in_flight_becomes_unknown, lost, set, write_event};
 use super::rows;
 use super::sql;
 use super::writer::Tx;
@@ -24,6 +24,10 @@ pub(super) fn claim_action(tx: &Tx<'_, '_>, claim: ClaimAction) -> Result<Step<C
     let statement = match claim.kind {
         #[cfg(feature = "planted-bugs")]
         ClaimKind::Run if countersign_domain::planted::on("claim") => sql::CLAIM_WHATEVER_THE_STATE,
+        #[cfg(feature = "planted-bugs")]
+        ClaimKind::Run if countersign_domain::planted::on("claim-ignores-rewind") => {
+            sql::CLAIM_TO_RUN_REWOUND
+        }
         ClaimKind::Run => sql::CLAIM_TO_RUN,
         ClaimKind::Repeat => sql::CLAIM_TO_REPEAT,
     };
@@ -179,6 +183,45 @@ pub(super) fn repeat_write(tx: &Tx<'_, '_>, repeat: RepeatWrite) -> Result<Step<
     )?;
     let record = effect(tx, &repeat.tenant, repeat.action, repeat.ordinal)?;
     Ok(Step::Made(claimed(record, lease_expires)))
+}
+
+/// Enters a write that the ledger may have lost the row of.
+pub(super) fn doubt_write(tx: &Tx<'_, '_>, claim: ClaimWrite) -> Result<Step<EffectRecord>, StoreError> {
+    let (tenant, id) = (claim.tenant.as_str(), claim.action.0);
+    let made = set(
+        tx,
+        &claim.tenant,
+        claim.action,
+        sql::DOUBT_WRITE,
+        params![tenant, id.as_bytes(), tx.now.as_micros(), claim.attempt.0.as_bytes()],
+    )?;
+    let Some(action) = made else { return lost(tx, &claim.tenant, claim.action) };
+    let approved = action.approved_at.unwrap_or(action.created);
+    let first = claim.first_sent.map_or(approved, |first| first.min(approved));
+    let record = EffectRecord {
+        ordinal: claim.ordinal,
+        kind: claim.kind,
+        write: true,
+        terms: claim.terms,
+        fingerprint: claim.fingerprint,
+        request: claim.request,
+        provider_key: Some(claim.provider_key),
+        status: EffectStatus::InFlight,
+        attempt: claim.attempt,
+        send: SendNumber(1),
+        first_sent: Some(first),
+        last_sent: Some(first),
+        may_have_arrived: true,
+        unknown_since: None,
+        answer: None,
+        refusal: None,
+        set_aside: false,
+        evidence: None,
+        recorded_at: None,
+    };
+    insert_effect(tx, &claim.tenant, claim.action, &record, claim.first_sent)?;
+    in_flight_becomes_unknown(tx, &claim.tenant, claim.action)?;
+    effect(tx, &claim.tenant, claim.action, claim.ordinal).map(Step::Made)
 }
 
 /// The row of an effect, which has to be there.

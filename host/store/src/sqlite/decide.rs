@@ -14,7 +14,7 @@ use super::rows;
 use super::sql;
 use super::writer::Tx;
 use crate::StoreError;
-use crate::steps::{Approve, Move, NewAction, Proposed, Resolve, Step, Transition};
+use crate::steps::{Approve, Move, NewAction, Proposed, Putoff, Resolve, Step, Transition};
 use countersign_domain::id::AttemptId;
 use countersign_domain::time::micros;
 
@@ -203,6 +203,8 @@ pub(super) fn propose(tx: &Tx<'_, '_>, new: NewAction) -> Result<Proposed, Store
         updated: tx.now,
         version_counter: 1,
         event_seq,
+        rewound: false,
+        announced: None,
     })))
 }
 
@@ -286,6 +288,7 @@ pub(super) fn transition(tx: &Tx<'_, '_>, step: Transition) -> Result<Step<Actio
             step.in_flight_becomes_unknown,
             step.superseded_by.as_ref().map(|id| id.0.as_bytes()),
             rows::when(step.when),
+            step.grants,
         ],
     )?;
     let Some(action) = made else { return lost(tx, &step.tenant, step.action) };
@@ -343,20 +346,63 @@ pub(super) fn postpone(
     tenant: &TenantId,
     id: ActionId,
     expected: i64,
-    after: Option<Duration>,
+    putoff: Putoff,
 ) -> Result<Step<Action>, StoreError> {
+    let (after, cost) = putoff.terms();
     let due = next_attempt(tx, State::OutcomeUnknown, after);
     let made = set(
         tx,
         tenant,
         id,
         sql::POSTPONE,
-        params![tenant.as_str(), id.0.as_bytes(), expected, tx.now.as_micros(), due],
+        params![tenant.as_str(), id.0.as_bytes(), expected, tx.now.as_micros(), due, cost],
     )?;
     match made {
-        Some(action) => Ok(Step::Made(action)),
+        Some(action) => {
+            // Nothing moved, but whom it waits for may be another.
+            tx.changed(tenant, id);
+            Ok(Step::Made(action))
+        }
         None => lost(tx, tenant, id),
     }
+}
+
+pub(super) fn announced(
+    tx: &Tx<'_, '_>,
+    tenant: &TenantId,
+    id: ActionId,
+    event_seq: u32,
+) -> Result<bool, StoreError> {
+    Ok(tx.run(sql::ANNOUNCED, params![tenant.as_str(), id.0.as_bytes(), event_seq])? == 1)
+}
+
+/// Actions that are open, and are to be doubted.
+pub(super) type Open = Vec<(TenantId, ActionId, State)>;
+
+/// Doubts these actions; how many there still were.
+pub(super) fn doubt(tx: &Tx<'_, '_>, open: Open) -> Result<usize, StoreError> {
+    let mut doubted = 0;
+    for (tenant, id, state) in open {
+        let moved = Move::rewound(state)?;
+        let error = Move::rewound_error();
+        let made = set(
+            tx,
+            &tenant,
+            id,
+            sql::DOUBT,
+            params![tenant.as_str(), id.0.as_bytes(), tx.now.as_micros(), error.code, error.message],
+        )?;
+        let Some(action) = made else { continue };
+        let approved = action.approved_at.map(|at| at.as_micros());
+        tx.run(sql::DOUBT_EFFECTS, params![tenant.as_str(), id.0.as_bytes(), tx.now.as_micros(), approved])?;
+        write_event(tx, &action, moved)?;
+        doubted += 1;
+    }
+    Ok(doubted)
+}
+
+pub(super) fn all_doubted(tx: &Tx<'_, '_>) -> Result<(), StoreError> {
+    tx.run(sql::ALL_DOUBTED, []).map(|_| ())
 }
 
 pub(super) fn resolve(tx: &Tx<'_, '_>, resolve: Resolve) -> Result<Step<Action>, StoreError> {

@@ -1,14 +1,14 @@
 //! The ledger's promises, kept by handing each step to the writer or to a
 //! reader. What a step does stands in `claim`, `record` and `decide`.
 
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use countersign_domain::action::{Action, State};
 use countersign_domain::effect::EffectRecord;
 use countersign_domain::event::Event;
 use countersign_domain::id::{ActionId, AttemptId, TenantId};
-use countersign_domain::lease::LeaseTerms;
+use countersign_domain::lease::{LeaseTerms, SendFence};
 use countersign_domain::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::broadcast;
@@ -17,8 +17,8 @@ use super::{SqliteStore, claim, decide, fault, record, rows, sql};
 use crate::StoreError;
 use crate::ledger::{Changed, Ledger};
 use crate::steps::{
-    Approve, ClaimAction, ClaimWrite, ClaimedAction, Due, EndAttempt, ListActions, NewAction, NewSettled,
-    Proposed, RecordSend, Recorded, RepeatWrite, Resolve, Step, Transition, WriteClaimed,
+    Approve, ClaimAction, ClaimWrite, ClaimedAction, Due, EndAttempt, ListActions, Liveness, NewAction,
+    NewSettled, Proposed, Putoff, RecordSend, Recorded, RepeatWrite, Resolve, Step, Transition, WriteClaimed,
 };
 
 /// Survives a power failure once answered.
@@ -63,13 +63,56 @@ impl Ledger for SqliteStore {
         tenant: &TenantId,
         action: ActionId,
         expected: i64,
-        after: Option<Duration>,
+        putoff: Putoff,
     ) -> Result<Step<Action>, StoreError> {
         let tenant = tenant.clone();
         self.inner
             .writer
-            .step(COMMITTED, move |tx| decide::postpone(tx, &tenant, action, expected, after))
+            .step(COMMITTED, move |tx| decide::postpone(tx, &tenant, action, expected, putoff))
             .await
+    }
+
+    async fn announced(
+        &self,
+        tenant: &TenantId,
+        action: ActionId,
+        event_seq: u32,
+    ) -> Result<bool, StoreError> {
+        let tenant = tenant.clone();
+        self.inner.writer.step(COMMITTED, move |tx| decide::announced(tx, &tenant, action, event_seq)).await
+    }
+
+    async fn doubt_rewound(&self, limit: u32) -> Result<usize, StoreError> {
+        // Only an opening finds that commits were lost, and there is one host.
+        if !self.inner.rewound.load(Ordering::Acquire) {
+            return Ok(0);
+        }
+        let open: decide::Open = self
+            .inner
+            .readers
+            .read(move |conn| rows::collect(conn, sql::TO_DOUBT, params![limit], |_, row| rows::key(row)))
+            .await?;
+        if open.is_empty() {
+            self.inner.writer.step(FLUSHED, decide::all_doubted).await?;
+            self.inner.rewound.store(false, Ordering::Release);
+            return Ok(0);
+        }
+        let all = open.clone();
+        match self.inner.writer.step(FLUSHED, move |tx| decide::doubt(tx, all)).await {
+            Ok(doubted) => return Ok(doubted),
+            Err(StoreError::Damaged { .. } | StoreError::Constraint { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        // One that is damaged stops none of the others; nothing claims it.
+        let mut doubted = 0;
+        for one in open {
+            let id = one.1;
+            match self.inner.writer.step(FLUSHED, move |tx| decide::doubt(tx, vec![one])).await {
+                Ok(made) => doubted += made,
+                Err(error) => tracing::error!(action = %id, %error, "an action could not be doubted"),
+            }
+        }
+        Ok(doubted)
     }
 
     async fn claim_action(&self, claim: ClaimAction) -> Result<Step<ClaimedAction>, StoreError> {
@@ -96,6 +139,38 @@ impl Ledger for SqliteStore {
 
     async fn repeat_write(&self, repeat: RepeatWrite) -> Result<Step<WriteClaimed>, StoreError> {
         self.inner.writer.step(FLUSHED, move |tx| claim::repeat_write(tx, repeat)).await
+    }
+
+    async fn doubt_write(&self, claim: ClaimWrite) -> Result<Step<EffectRecord>, StoreError> {
+        self.inner.writer.step(COMMITTED, move |tx| claim::doubt_write(tx, claim)).await
+    }
+
+    async fn still_live(
+        &self,
+        tenant: &TenantId,
+        action: ActionId,
+        fence: SendFence,
+    ) -> Result<Liveness, StoreError> {
+        let tenant = tenant.clone();
+        let clock = self.inner.clock.clone();
+        self.inner
+            .readers
+            .read(move |conn| {
+                let live = conn
+                    .prepare_cached(sql::STILL_LIVE)
+                    .map_err(fault::statement)?
+                    .exists(params![
+                        tenant.as_str(),
+                        action.0.as_bytes(),
+                        fence.attempt.0.as_bytes(),
+                        fence.ordinal.0,
+                        fence.send.0,
+                    ])
+                    .map_err(fault::statement)?;
+                // The time is read last: what is compared with it is not older.
+                Ok(Liveness { now: clock.now(), live })
+            })
+            .await
     }
 
     async fn record_send(&self, record: RecordSend) -> Result<Recorded, StoreError> {

@@ -15,11 +15,18 @@ pub(crate) struct Migration {
 }
 
 /// All of them, in order.
-pub(crate) const ALL: &[Migration] = &[Migration {
-    number: 1,
-    name: "ledger",
-    text: include_str!("../../../../migrations/sqlite/0001_ledger.sql"),
-}];
+pub(crate) const ALL: &[Migration] = &[
+    Migration {
+        number: 1,
+        name: "ledger",
+        text: include_str!("../../../../migrations/sqlite/0001_ledger.sql"),
+    },
+    Migration {
+        number: 2,
+        name: "recovery",
+        text: include_str!("../../../../migrations/sqlite/0002_recovery.sql"),
+    },
+];
 
 /// Applies what is missing, each migration in a transaction of its own.
 ///

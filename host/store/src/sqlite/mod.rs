@@ -2,7 +2,8 @@
 //!
 //! Read `sql` for the statements, `writer` for how many callers' steps become
 //! one commit, `claim`, `record` and `decide` for the steps, `rows` for what a
-//! row is. `lock`, `place` and `migrate` are about opening the file at all.
+//! row is. `lock`, `place`, `migrate` and `opening` are about opening the file at
+//! all.
 
 mod claim;
 mod clock;
@@ -13,6 +14,7 @@ mod health;
 mod ledger;
 mod lock;
 mod migrate;
+mod opening;
 mod place;
 mod readers;
 mod record;
@@ -25,6 +27,7 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::broadcast;
@@ -53,6 +56,11 @@ pub struct SqliteOptions {
     pub busy_timeout: Duration,
     /// The most pages of 4 KiB that the file may grow to; `None`: the disk.
     pub max_pages: Option<u32>,
+    /// The file was restored from a backup: what it says of open actions may be
+    /// out of date, and each becomes `outcome_unknown` before it goes on. A file
+    /// that was put back by itself is found out without this where the one
+    /// beside it, `<file>.opening`, remembers more than it does.
+    pub after_restore: bool,
 }
 
 impl SqliteOptions {
@@ -65,6 +73,7 @@ impl SqliteOptions {
             readers: 3,
             busy_timeout: Duration::from_secs(5),
             max_pages: None,
+            after_restore: false,
         }
     }
 }
@@ -90,6 +99,8 @@ struct Inner {
     changes: broadcast::Sender<Changed>,
     readers: Readers,
     writer: Writer,
+    /// Commits were lost, and not every action is doubted for it yet.
+    rewound: AtomicBool,
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -111,13 +122,14 @@ impl SqliteStore {
     }
 
     fn open_locked(options: SqliteOptions, lock: HostLock) -> Result<SqliteStore, StoreError> {
-        let (writing, cursor) = connect::writer(&options)?;
+        let (mut writing, cursor) = connect::writer(&options)?;
+        let (memory, rewound) = opening::opened(&mut writing, &options, cursor)?;
         let reading = (0..options.readers.max(1))
             .map(|_| connect::reader(&options))
             .collect::<Result<Vec<_>, StoreError>>()?;
         // Chosen: a receiver that lags behind by so many only polls sooner.
         let (changes, _) = broadcast::channel(1024);
-        let writer = Writer::start(writing, cursor, options.clock.clone(), changes.clone(), lock)?;
+        let writer = Writer::start(writing, cursor, options.clock.clone(), changes.clone(), lock, memory)?;
         Ok(SqliteStore {
             inner: Arc::new(Inner {
                 path: options.path,
@@ -125,6 +137,7 @@ impl SqliteStore {
                 changes,
                 readers: Readers::new(reading),
                 writer,
+                rewound: AtomicBool::new(rewound),
             }),
         })
     }

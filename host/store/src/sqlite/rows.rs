@@ -3,14 +3,14 @@
 
 use std::str::FromStr;
 
-use countersign_domain::action::{Action, ActionError};
+use countersign_domain::action::{Action, ActionError, State};
 use countersign_domain::approval::Approval;
 use countersign_domain::canonical::CanonicalJson;
 use countersign_domain::effect::EffectRecord;
 use countersign_domain::event::Event;
 use countersign_domain::id::{
     ActionId, AttemptId, AttemptNumber, ComponentDigest, Digest, EffectFingerprint, Fingerprint, GrantDigest,
-    Intent, Ordinal, SendNumber,
+    Intent, Ordinal, SendNumber, TenantId,
 };
 use countersign_domain::key::ActionKey;
 use countersign_domain::time::Timestamp;
@@ -186,6 +186,8 @@ fn action_alone(row: &Row<'_>) -> Result<(Action, u32), StoreError> {
         plan: c.canonical()?,
         arguments: c.canonical()?,
         result: c.canonical_option()?,
+        rewound: c.get()?,
+        announced: c.get()?,
         intent,
         fingerprint,
         approvals_required,
@@ -251,6 +253,12 @@ pub(crate) fn effect(row: &Row<'_>) -> Result<EffectRecord, StoreError> {
         evidence: c.json_option()?,
         recorded_at: c.time_option()?,
     })
+}
+
+/// Which action, and where it is.
+pub(crate) fn key(row: &Row<'_>) -> Result<(TenantId, ActionId, State), StoreError> {
+    let mut c = Columns::of(row, "an action");
+    Ok((c.parsed()?, c.action_id()?, c.parsed()?))
 }
 
 /// An event.

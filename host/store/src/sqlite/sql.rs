@@ -19,13 +19,21 @@ macro_rules! action_columns {
          error_message, updated, policy_epoch, approval_expires, execution_deadline, approvals_required, \
          run_by_itself, created, fingerprint, intent, action_key, run, step, tool, requested_version, tool_version, \
          component_digest, grant_digest, actor, proposer, supersedes, compensates, seed, preview, plan, arguments, \
-         result"
+         result, rewound, announced"
     };
 }
 macro_rules! effect_columns {
     () => {
         "ordinal, kind, write, terms, fingerprint, request, provider_key, status, attempt_id, send, first_sent, \
          last_sent, may_have_arrived, unknown_since, answer, refusal, set_aside, evidence, recorded_at"
+    };
+}
+
+/// The action was doubted for every commit that its tenant's ledger is known to
+/// have lost, or is younger.
+macro_rules! not_rewound {
+    () => {
+        "rewinds = (select t.rewinds from tenants t where t.tenant_id = actions.tenant_id)"
     };
 }
 
@@ -54,16 +62,51 @@ pub(crate) const LAST_CURSOR: &str = "select coalesce(max(last), 0) from (
     select (select max(cursor) from events where events.tenant_id = tenants.tenant_id) as last from tenants
 )";
 
+/// The database as it was last opened.
+pub(crate) const PLACE: &str = "select identity, opening, rewinds > doubted from ledger_place";
+/// `?1` commits were lost since.
+pub(crate) const OPENED: &str = "update ledger_place set opening = opening + 1, rewinds = rewinds + ?1";
+pub(crate) const TENANTS_REWOUND: &str = "update tenants set rewinds = rewinds + 1";
+/// Actions that are to be doubted; `?1` how many.
+pub(crate) const TO_DOUBT: &str = "select a.tenant_id, a.id, a.state from tenants t
+    join actions a on a.tenant_id = t.tenant_id
+        and a.state in ('awaiting_approval', 'approved', 'executing', 'failed_retryable', 'outcome_unknown')
+where a.rewinds < t.rewinds limit ?1";
+pub(crate) const ALL_DOUBTED: &str = "update ledger_place set doubted = rewinds";
+/// `?3` now, `?4` `?5` error. What was not sent when last heard of may have been
+/// sent since.
+pub(crate) const DOUBT: &str = "update actions set
+    state = 'outcome_unknown', version = version + 1, event_seq = event_seq + 1, updated = ?3,
+    rewinds = (select t.rewinds from tenants t where t.tenant_id = actions.tenant_id), rewound = 1,
+    attempt_id = null, lease_owner = null, lease_expires = null, next_attempt = ?3,
+    unknown_effects = unknown_effects + (in_flight is not null) + (
+        select count(*) from effects e where e.tenant_id = ?1 and e.action_id = ?2 and e.write = 1
+            and e.status = 'failed' and e.refusal is null
+    ),
+    standing_writes = standing_writes + (
+        select count(*) from effects e where e.tenant_id = ?1 and e.action_id = ?2 and e.write = 1
+            and e.status = 'failed' and e.refusal is null
+    ),
+    in_flight = null, error_code = ?4, error_message = ?5
+where tenant_id = ?1 and id = ?2
+    and rewinds < (select t.rewinds from tenants t where t.tenant_id = actions.tenant_id)";
+/// `?3` now, `?4` when the action was approved.
+pub(crate) const DOUBT_EFFECTS: &str = "update effects set
+    status = 'unknown', unknown_since = ?3, may_have_arrived = 1, recorded_at = null,
+    first_sent = coalesce(first_sent, key_first_sent, ?4, last_sent)
+where tenant_id = ?1 and action_id = ?2 and write = 1
+    and (status = 'in_flight' or (status = 'failed' and refusal is null))";
+
 // ---- propose, approve, decide -------------------------------------------------
 
 pub(crate) const INSERT_ACTION: &str = "insert into actions (
     tenant_id, id, state, version, event_seq, attempts_left, repeats_left, approved_fingerprint, approved_at, effects,
     policy_epoch, approval_expires, execution_deadline, approvals_required, run_by_itself, created, fingerprint, intent,
     action_key, run, step, tool, requested_version, tool_version, component_digest, grant_digest, actor, proposer,
-    supersedes, compensates, seed, preview, plan, arguments, updated
+    supersedes, compensates, seed, preview, plan, arguments, updated, rewinds
 ) values (
     ?1, ?2, ?3, 1, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24,
-    ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34
+    ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, (select t.rewinds from tenants t where t.tenant_id = ?1)
 ) on conflict (tenant_id, id) do nothing";
 
 /// The old action of a proposal that replaces one which has ended. One that has
@@ -80,18 +123,22 @@ pub(crate) const HASH_BEFORE: &str =
     "select hash from events where tenant_id = ?1 and action_id = ?2 and seq = ?3 - 1";
 
 /// `?3` approver, `?4` now, `?5` what they saw, `?6` where the last yes leads.
-pub(crate) const APPROVE: &str = "update actions set
+pub(crate) const APPROVE: &str = concat!(
+    "update actions set
     approvals_given = approvals_given + 1,
     state = case when approvals_given + 1 >= approvals_required then ?6 else state end,
     approved_fingerprint = case when approvals_given + 1 >= approvals_required then ?5 end,
     approved_at = case when approvals_given + 1 >= approvals_required then ?4 end,
     event_seq = event_seq + (approvals_given + 1 >= approvals_required),
     version = version + 1, updated = ?4
-where tenant_id = ?1 and id = ?2 and state = 'awaiting_approval' and approval_expires > ?4 and fingerprint = ?5
+where tenant_id = ?1 and id = ?2 and state = 'awaiting_approval' and approval_expires > ?4 and fingerprint = ?5 and ",
+    not_rewound!(),
+    "
     and policy_epoch = (select t.policy_epoch from tenants t where t.tenant_id = actions.tenant_id)
     and not exists (
         select 1 from approvals a where a.tenant_id = ?1 and a.action_id = ?2 and a.approver = ?3
-    )";
+    )"
+);
 
 /// Planted: an approval is taken for whatever stands there.
 #[cfg(feature = "planted-bugs")]
@@ -117,22 +164,26 @@ where tenant_id = ?1 and action_id = ?2 and approver = ?3 and fingerprint = ?4";
 
 /// `?3` the version it was decided on, `?4` now, `?5` where to, `?6` `?7` error,
 /// `?8` next attempt, `?9` what is in flight becomes unknown, `?10` successor,
-/// `?11` the condition on time.
-pub(crate) const TRANSITION: &str = "update actions set
+/// `?11` the condition on time, `?12` attempts that it grants.
+pub(crate) const TRANSITION: &str = concat!(
+    "update actions set
     state = ?5, version = version + 1, event_seq = event_seq + 1, updated = ?4,
     attempt_id = null, lease_owner = null, lease_expires = null,
     error_code = coalesce(?6, error_code), error_message = coalesce(?7, error_message),
     next_attempt = ?8,
     unknown_effects = unknown_effects + (?9 and in_flight is not null),
     in_flight = case when ?9 then null else in_flight end,
-    superseded_by = coalesce(?10, superseded_by)
-where tenant_id = ?1 and id = ?2 and version = ?3
+    superseded_by = coalesce(?10, superseded_by), attempts_left = max(attempts_left, ?12)
+where tenant_id = ?1 and id = ?2 and version = ?3 and (?5 = 'outcome_unknown' or ",
+    not_rewound!(),
+    ")
     and case ?11
         when 'always' then 1
         when 'approval_expired' then approval_expires <= ?4
         when 'approval_open' then approval_expires > ?4
         when 'lease_expired' then lease_expires <= ?4
-    end";
+    end"
+);
 
 /// The one effect that is out, `?3` now.
 pub(crate) const IN_FLIGHT_BECOMES_UNKNOWN: &str = "update effects set status = 'unknown', unknown_since = ?3
@@ -143,18 +194,28 @@ pub(crate) const REQUEST_CANCEL: &str =
     "update actions set cancel_requested = ?4, version = version + 1, updated = ?3
 where tenant_id = ?1 and id = ?2 and state in ('executing', 'outcome_unknown') and cancel_requested is null";
 
-/// `?3` version, `?4` now, `?5` when it is due again.
-pub(crate) const POSTPONE: &str = "update actions set next_attempt = ?5, repeats_left = repeats_left - 1, version = version + 1, updated = ?4
-where tenant_id = ?1 and id = ?2 and version = ?3 and state = 'outcome_unknown' and repeats_left > 0";
+/// `?3` version, `?4` now, `?5` when it is due again, `?6` repeats that it costs.
+pub(crate) const POSTPONE: &str = "update actions set
+    next_attempt = ?5, repeats_left = repeats_left - ?6, version = version + 1, updated = ?4
+where tenant_id = ?1 and id = ?2 and version = ?3 and state = 'outcome_unknown' and repeats_left >= ?6";
+
+/// `?3` the event that began the doubt.
+pub(crate) const ANNOUNCED: &str = "update actions set announced = event_seq
+where tenant_id = ?1 and id = ?2 and state = 'outcome_unknown' and event_seq = ?3";
 
 // ---- claims -------------------------------------------------------------------
 
-/// `?3` now, `?4` attempt, `?5` owner, `?6` lease.
-pub(crate) const CLAIM_TO_RUN: &str = "update actions set
+// `?3` now, `?4` attempt, `?5` owner, `?6` lease.
+macro_rules! claim_to_run {
+    ($not_rewound:expr) => {
+        concat!(
+    "update actions set
     state = 'executing', version = version + 1, event_seq = event_seq + 1, updated = ?3,
     attempt = attempt + 1, attempt_id = ?4, lease_owner = ?5, lease_expires = ?6,
     attempts_left = attempts_left - 1, next_attempt = null
-where tenant_id = ?1 and id = ?2 and cancel_requested is null and attempts_left > 0
+where tenant_id = ?1 and id = ?2 and cancel_requested is null and attempts_left > 0 and ",
+    $not_rewound,
+    "
     and approved_fingerprint = fingerprint
     and (
         (state = 'approved' and approval_expires > ?3
@@ -163,7 +224,15 @@ where tenant_id = ?1 and id = ?2 and cancel_requested is null and attempts_left 
     )
     and (standing_writes > 0 or not exists (
         select 1 from tools t where t.tenant_id = actions.tenant_id and t.name = actions.tool and t.paused = 1
-    ))";
+    ))"
+        )
+    };
+}
+pub(crate) const CLAIM_TO_RUN: &str = claim_to_run!(not_rewound!());
+
+/// Planted: the claim does not ask whether the action was doubted.
+#[cfg(feature = "planted-bugs")]
+pub(crate) const CLAIM_TO_RUN_REWOUND: &str = claim_to_run!("true");
 
 /// Planted: the claim does not look at the state.
 #[cfg(feature = "planted-bugs")]
@@ -175,17 +244,21 @@ where tenant_id = ?1 and id = ?2 and attempts_left > 0";
 
 /// The window is judged here: `?3` now, `?4` attempt, `?5` owner, `?6` lease.
 /// Without a next attempt nothing is repeated by itself.
-pub(crate) const CLAIM_TO_REPEAT: &str = "update actions set
+pub(crate) const CLAIM_TO_REPEAT: &str = concat!(
+    "update actions set
     state = 'executing', version = version + 1, event_seq = event_seq + 1, updated = ?3,
     attempt = attempt + 1, attempt_id = ?4, lease_owner = ?5, lease_expires = ?6,
     repeats_left = repeats_left - 1, next_attempt = null
 where tenant_id = ?1 and id = ?2 and state = 'outcome_unknown' and cancel_requested is null
-    and approved_fingerprint = fingerprint
-    and repeats_left > 0 and next_attempt <= ?3 and unknown_effects > 0
+    and approved_fingerprint = fingerprint and ",
+    not_rewound!(),
+    "
+    and repeats_left > 0 and next_attempt <= ?3 and (unknown_effects > 0 or rewound = 1)
     and not exists (
         select 1 from effects e where e.tenant_id = ?1 and e.action_id = ?2 and e.status = 'unknown'
             and not (e.class = 'provider-idempotent' and e.first_sent + e.key_window > ?3)
-    )";
+    )"
+);
 
 /// `?3` now, `?4` attempt, `?5` lease.
 pub(crate) const HEARTBEAT: &str =
@@ -195,16 +268,20 @@ where tenant_id = ?1 and id = ?2 and state = 'executing' and attempt_id = ?4 and
 
 /// `?3` now, `?4` attempt, `?5` ordinal, `?6` lease, `?7` end of the window of a
 /// key that an earlier write was sent under.
-pub(crate) const CLAIM_WRITE: &str = "update actions set
+pub(crate) const CLAIM_WRITE: &str = concat!(
+    "update actions set
     in_flight = ?5, lease_expires = max(lease_expires, ?6), first_write = coalesce(first_write, ?3),
     standing_writes = standing_writes + 1, version = version + 1, updated = ?3
 where tenant_id = ?1 and id = ?2 and state = 'executing' and attempt_id = ?4 and lease_expires > ?3
-    and cancel_requested is null and in_flight is null and execution_deadline > ?3
+    and cancel_requested is null and in_flight is null and execution_deadline > ?3 and ",
+    not_rewound!(),
+    "
     and (?7 is null or ?7 > ?3)
     and (standing_writes > 0 or unknown_effects > 0 or (
         approval_expires > ?3
         and policy_epoch = (select t.policy_epoch from tenants t where t.tenant_id = actions.tenant_id)
-    ))";
+    ))"
+);
 
 /// Planted: only the action claim looks at policy and approval.
 #[cfg(feature = "planted-bugs")]
@@ -245,7 +322,8 @@ returning refusal is not null or status = 'succeeded'";
 /// may be claimed again: what failed and was never shown, and, inside the key's
 /// window, what is unknown or was set aside. Only what is unknown needs no
 /// deadline: to ask again is to find out.
-pub(crate) const REPEAT_WRITE: &str = "update actions set
+pub(crate) const REPEAT_WRITE: &str = concat!(
+    "update actions set
     in_flight = ?5, lease_expires = max(lease_expires, ?3 + ?6, ?3 + e.send_limit + ?7),
     first_write = coalesce(first_write, ?3),
     standing_writes = standing_writes + (e.status = 'failed'),
@@ -254,7 +332,9 @@ pub(crate) const REPEAT_WRITE: &str = "update actions set
     version = version + 1, updated = ?3
 from effects e
 where actions.tenant_id = ?1 and actions.id = ?2 and state = 'executing' and actions.attempt_id = ?4
-    and lease_expires > ?3 and cancel_requested is null and in_flight is null
+    and lease_expires > ?3 and cancel_requested is null and in_flight is null and ",
+    not_rewound!(),
+    "
     and (standing_writes > 0 or unknown_effects > 0 or (
         approval_expires > ?3
         and policy_epoch = (select t.policy_epoch from tenants t where t.tenant_id = ?1)
@@ -266,7 +346,8 @@ where actions.tenant_id = ?1 and actions.id = ?2 and state = 'executing' and act
         or (e.status = 'unknown' and e.class = 'provider-idempotent' and e.first_sent + e.key_window > ?3)
         or (e.status = 'succeeded' and e.set_aside = 1 and e.class = 'provider-idempotent'
             and e.first_sent + e.key_window > ?3 and execution_deadline > ?3)
-    )";
+    )"
+);
 
 /// The effect of the claim above: `?3` ordinal, `?4` now, `?5` attempt. It
 /// remembers that an earlier send may have arrived, and when the first was.
@@ -276,6 +357,20 @@ pub(crate) const REPEAT_EFFECT: &str = "update effects set
     may_have_arrived = may_have_arrived or status in ('unknown', 'succeeded') or key_first_sent is not null,
     unknown_since = null, answer = null, set_aside = 0, recorded_at = null
 where tenant_id = ?1 and action_id = ?2 and ordinal = ?3";
+
+/// A write without a row, of an action whose ledger was rewound: `?3` now, `?4`
+/// attempt.
+pub(crate) const DOUBT_WRITE: &str = "update actions set
+    unknown_effects = unknown_effects + 1, standing_writes = standing_writes + 1,
+    first_write = coalesce(first_write, approved_at), version = version + 1, updated = ?3
+where tenant_id = ?1 and id = ?2 and state = 'executing' and attempt_id = ?4 and lease_expires > ?3
+    and in_flight is null and rewound = 1";
+
+/// `?3` attempt, `?4` ordinal, `?5` send.
+pub(crate) const STILL_LIVE: &str = "select 1 from actions a
+    join effects e on e.tenant_id = a.tenant_id and e.action_id = a.id and e.ordinal = a.in_flight
+where a.tenant_id = ?1 and a.id = ?2 and a.state = 'executing' and a.attempt_id = ?3 and a.in_flight = ?4
+    and e.attempt_id = ?3 and e.send = ?5";
 
 // ---- records and ends -----------------------------------------------------------
 
@@ -319,7 +414,7 @@ where tenant_id = ?1 and id = ?2 and state = 'outcome_unknown'
 /// `?3` now, `?4` where to, `?5` the provider's name for it.
 pub(crate) const RECORD_LATE: &str = "update actions set
     state = ?4, unknown_effects = unknown_effects - 1, effects = effects + 1, attempts_left = max(attempts_left, 1),
-    next_attempt = case when ?4 = 'failed_retryable' then ?3 else next_attempt end,
+    next_attempt = case when ?4 = 'failed_retryable' then ?3 else coalesce(next_attempt, ?3) end,
     provider_reference = coalesce(?5, provider_reference),
     event_seq = event_seq + 1, version = version + 1, updated = ?3
 where tenant_id = ?1 and id = ?2 and state = 'outcome_unknown'";
@@ -336,18 +431,22 @@ pub(crate) const FEWER_EFFECTS: &str =
 /// `?3` now, `?4` attempt, `?5` where to, `?6` result, `?7` `?8` error, `?9` next
 /// attempt, `?10` the outcome of something is lost, `?11` `?12` which send, `?13`
 /// attempts given back.
-pub(crate) const END_ATTEMPT: &str = "update actions set
+pub(crate) const END_ATTEMPT: &str = concat!(
+    "update actions set
     state = ?5, version = version + 1, event_seq = event_seq + 1, updated = ?3,
     attempt_id = null, lease_owner = null, lease_expires = null,
     result = ?6, error_code = ?7, error_message = ?8, next_attempt = ?9,
     unknown_effects = unknown_effects + (in_flight is not null), in_flight = null,
     attempts_left = attempts_left + ?13
-where tenant_id = ?1 and id = ?2 and state = 'executing' and attempt_id = ?4
+where tenant_id = ?1 and id = ?2 and state = 'executing' and attempt_id = ?4 and (?10 or ",
+    not_rewound!(),
+    ")
     and (in_flight is not null or unknown_effects > 0) = ?10
     and (?11 is null or (in_flight = ?11 and exists (
         select 1 from effects e where e.tenant_id = ?1 and e.action_id = ?2 and e.ordinal = ?11
             and e.status = 'in_flight' and e.attempt_id = ?4 and e.send = ?12
-    )))";
+    )))"
+);
 
 /// Planted: the end of an attempt looks at neither state nor attempt.
 #[cfg(feature = "planted-bugs")]
@@ -373,7 +472,11 @@ pub(crate) const RESOLVE: &str = "update actions set
     state = ?5, version = version + 1, event_seq = event_seq + 1, updated = ?4,
     unknown_effects = unknown_effects - (?6 or ?7), effects = effects + ?6, standing_writes = standing_writes - ?7,
     attempts_left = max(attempts_left, ?8),
-    next_attempt = case ?5 when 'failed_retryable' then ?4 when 'outcome_unknown' then next_attempt end,
+    next_attempt = case ?5
+        when 'failed_retryable' then ?4
+        -- what is left may be something that goes on by itself.
+        when 'outcome_unknown' then coalesce(next_attempt, ?4)
+    end,
     error_code = coalesce(?9, error_code), error_message = coalesce(?10, error_message)
 where tenant_id = ?1 and id = ?2 and version = ?3 and state = 'outcome_unknown'
     and exists (

@@ -20,6 +20,7 @@ use tokio::sync::{broadcast, oneshot};
 
 use super::clock::Clock;
 use super::lock::HostLock;
+use super::opening::Memory;
 use super::{fault, sql};
 use crate::StoreError;
 use crate::ledger::Changed;
@@ -218,6 +219,7 @@ impl Writer {
         clock: Arc<dyn Clock>,
         changes: broadcast::Sender<Changed>,
         lock: HostLock,
+        memory: Memory,
     ) -> Result<Writer, StoreError> {
         let (queue, inbox) = channel();
         let counters = Arc::new(Counters::default());
@@ -238,6 +240,9 @@ impl Writer {
                 desk.serve(&inbox);
                 // Before the file is let go of.
                 drop(statements);
+                if let Ok(cursor) = conn.query_row(sql::LAST_CURSOR, [], |row| row.get(0)) {
+                    memory.closed(cursor);
+                }
                 drop(conn);
                 drop(lock);
             })

@@ -95,6 +95,28 @@ impl Cluster {
             .output()
             .unwrap();
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        Some(Cluster::run(bin, folder, settings))
+    }
+
+    /// A standby of it, that was copied just now and follows.
+    pub(crate) fn standby(&self) -> Cluster {
+        let folder = tempfile::Builder::new().prefix("cs-pg-").tempdir().unwrap().keep();
+        let _ = Command::new("chown").arg("postgres").arg(&folder).status();
+        let copied = as_server(&self.bin.join("pg_basebackup"))
+            .args(["--no-sync", "--checkpoint=fast", "--write-recovery-conf", "--username=postgres"])
+            .arg("--host")
+            .arg(&self.folder)
+            .arg("--pgdata")
+            .arg(folder.join("data"))
+            .current_dir(&folder)
+            .output()
+            .unwrap();
+        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        Cluster::run(self.bin.clone(), folder, &[])
+    }
+
+    fn run(bin: PathBuf, folder: PathBuf, settings: &[&str]) -> Cluster {
+        let data = folder.join("data");
         let mut server = as_server(&bin.join("postgres"));
         server.arg("-D").arg(&data).arg("-k").arg(&folder);
         let ours = [
@@ -120,7 +142,7 @@ impl Cluster {
             .unwrap();
         let cluster = Cluster { folder, bin, guard };
         cluster.wait_until_ready();
-        Some(cluster)
+        cluster
     }
 
     fn wait_until_ready(&self) {

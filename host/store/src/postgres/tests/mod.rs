@@ -1,6 +1,7 @@
 //! The suite that every store has to pass, and what only a server can do wrong.
 
 mod cluster;
+mod failover;
 mod figures;
 mod health;
 mod plans;
@@ -17,7 +18,7 @@ use async_trait::async_trait;
 use countersign_domain::time::micros;
 use tokio_postgres::Client;
 
-use super::{PostgresOptions, PostgresStore};
+use super::{PostgresOptions, PostgresStore, sql};
 use crate::Store;
 use crate::conformance::Backend;
 
@@ -59,6 +60,12 @@ impl Backend for InDatabase {
 
     async fn advance(&self, by: Duration) {
         self.beside.execute("update test_clock set now = now + $1", &[&micros(by)]).await.unwrap();
+    }
+
+    async fn lose_commits(&self) {
+        // As a new connection finds it, without a failover.
+        self.beside.execute(sql::RESTORED, &[]).await.unwrap();
+        self.store.inner.rewound.store(true, std::sync::atomic::Ordering::SeqCst);
     }
 }
 

@@ -14,6 +14,10 @@ const CAUGHT_BY: &[(&str, &str)] = &[
     ("write-claim-leaves-row", "writes::break_14_a_write_claim_voids_what_the_reaper_decided_before_it"),
     ("write-claim-trusts-action-claim", "writes::break_27_no_first_write_after_the_policy_changed"),
     ("record-ignores-send", "records::break_31_a_record_of_an_earlier_send_is_not_taken_for_a_later_one"),
+    (
+        "claim-ignores-rewind",
+        "rewound::break_35_a_rewound_ledger_doubts_every_open_action_before_anything_is_claimed",
+    ),
     ("success-grants-nothing", "records::break_34_a_recorded_success_grants_the_attempt_that_reports_it"),
 ];
 

@@ -9,8 +9,14 @@ use crate::conformance::scene::new_tool;
 use crate::postgres::{migrate, sql};
 use crate::{Ledger as _, Registry as _};
 
-const SQLITE: &str = include_str!("../../../../../migrations/sqlite/0001_ledger.sql");
-const POSTGRES: &str = include_str!("../../../../../migrations/postgres/0001_ledger.sql");
+const SQLITE: &str = concat!(
+    include_str!("../../../../../migrations/sqlite/0001_ledger.sql"),
+    include_str!("../../../../../migrations/sqlite/0002_recovery.sql")
+);
+const POSTGRES: &str = concat!(
+    include_str!("../../../../../migrations/postgres/0001_ledger.sql"),
+    include_str!("../../../../../migrations/postgres/0002_recovery.sql")
+);
 
 #[test]
 fn both_folders_have_the_same_migrations_and_this_version_knows_them() {
@@ -82,6 +88,17 @@ macro_rules! statements {
 }
 const STATEMENTS: &[(&str, &str)] = statements![
     SERVER,
+    PLACE,
+    MOVED,
+    RESTORED,
+    TO_DOUBT,
+    REWINDS,
+    ALL_DOUBTED,
+    DOUBT,
+    ANNOUNCED,
+    DOUBT_WRITE,
+    DOUBT_WRITE_IN_PLACE,
+    STILL_LIVE,
     BEGIN,
     COMMIT,
     ROLLBACK,
@@ -155,6 +172,7 @@ const STATEMENTS: &[(&str, &str)] = statements![
 const PLANTED: &[(&str, &str)] = statements![
     APPROVE_WHATEVER_STANDS,
     CLAIM_WHATEVER_THE_STATE,
+    CLAIM_TO_RUN_REWOUND,
     CLAIM_WRITE_TRUSTING,
     CLAIM_WRITE_LEAVING_ROW,
     RECORD_OF_ANY_SEND,

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{ManualClock, SqliteOptions, SqliteStore};
+use super::{ManualClock, SqliteOptions, SqliteStore, sql};
 use crate::conformance::Backend;
 use crate::{Store, StoreError};
 
@@ -78,6 +78,15 @@ impl Backend for OnDisk {
 
     async fn advance(&self, by: Duration) {
         self.clock.advance(by);
+    }
+
+    async fn lose_commits(&self) {
+        // As an opening finds it, without one: the cases keep their store.
+        let conn = self.by_hand();
+        conn.busy_timeout(Duration::from_secs(10)).unwrap();
+        conn.execute_batch(sql::TENANTS_REWOUND).unwrap();
+        conn.execute(sql::OPENED, [1]).unwrap();
+        self.store.inner.rewound.store(true, std::sync::atomic::Ordering::SeqCst);
     }
 }
 

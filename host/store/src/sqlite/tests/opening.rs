@@ -3,10 +3,13 @@
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 
+use countersign_domain::action::State;
+
 use super::{OnDisk, options, this_test_again, told};
-use crate::StoreError;
-use crate::conformance::scene::Scene;
+use crate::conformance::scene::{Scene, lost};
 use crate::sqlite::{ManualClock, SqliteOptions, SqliteStore};
+use crate::steps::ClaimKind;
+use crate::{Ledger as _, StoreError};
 
 fn refused(options: SqliteOptions) -> String {
     match SqliteStore::open(options) {
@@ -181,4 +184,55 @@ async fn a_file_that_another_process_holds_while_it_is_opened_is_refused() {
     assert!(what.contains("another process holds"), "{what}");
     other.execute_batch("rollback").unwrap();
     SqliteStore::open(impatient).unwrap();
+}
+
+#[tokio::test]
+async fn break_35_a_copy_that_is_put_back_is_found_out_and_only_that() {
+    let on_disk = OnDisk::open().await;
+    let scene = Scene::new(&on_disk).await;
+    let action = scene.approved("k").await;
+    drop(scene);
+    let copy = on_disk.path().with_extension("copy");
+    // However often it is opened and closed, nothing was lost.
+    let mut on_disk = on_disk.reopen().await.unwrap();
+    assert_eq!(on_disk.store.doubt_rewound(10).await.unwrap(), 0);
+    on_disk.store.close().await;
+    std::fs::copy(on_disk.path(), &copy).unwrap();
+    on_disk = on_disk.reopen().await.unwrap();
+    assert_eq!(on_disk.store.doubt_rewound(10).await.unwrap(), 0);
+    let scene = Scene::new(&on_disk).await;
+    let attempt = scene.run(action.id).await;
+    scene.write(&attempt, 1).await;
+    drop(scene);
+    on_disk.store.close().await;
+    std::fs::copy(&copy, on_disk.path()).unwrap();
+    let on_disk = on_disk.reopen().await.unwrap();
+    let scene = Scene::new(&on_disk).await;
+    lost(scene.claim(action.id, ClaimKind::Run).await);
+    assert_eq!(scene.store.doubt_rewound(10).await.unwrap(), 1);
+    assert_eq!(scene.whole(action.id).await.state, State::OutcomeUnknown);
+    drop(scene);
+    // A host that dies half-way through leaves it to the next.
+    let again = on_disk.reopen().await.unwrap();
+    assert_eq!(again.store.doubt_rewound(10).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn break_35_an_operator_says_what_no_file_remembers_and_a_half_done_doubting_is_gone_on_with() {
+    let on_disk = OnDisk::open().await;
+    let scene = Scene::new(&on_disk).await;
+    for n in 0..3 {
+        scene.approved(&format!("k{n}")).await;
+    }
+    drop(scene);
+    on_disk.store.close().await;
+    let OnDisk { store, clock, folder } = on_disk;
+    drop(store);
+    std::fs::remove_file(folder.path().join("ledger.db.opening")).unwrap();
+    let told = SqliteOptions { after_restore: true, ..options(&folder, &clock) };
+    let on_disk = OnDisk { store: SqliteStore::open(told).unwrap(), clock, folder };
+    assert_eq!(on_disk.store.doubt_rewound(2).await.unwrap(), 2);
+    let on_disk = on_disk.reopen().await.unwrap();
+    assert_eq!(on_disk.store.doubt_rewound(2).await.unwrap(), 1);
+    assert_eq!(on_disk.store.doubt_rewound(2).await.unwrap(), 0);
 }

@@ -11,6 +11,8 @@ macro_rules! statements {
 
 const ALL: &[(&str, &str)] = statements![
     ACTION,
+    ALL_DOUBTED,
+    ANNOUNCED,
     APPLIED_MIGRATIONS,
     APPROVALS,
     APPROVE,
@@ -23,6 +25,9 @@ const ALL: &[(&str, &str)] = statements![
     COMMIT,
     COMPONENT,
     CREATE_MIGRATIONS_TABLE,
+    DOUBT,
+    DOUBT_EFFECTS,
+    DOUBT_WRITE,
     DUE,
     DUE_AFTER_OPENING,
     EFFECT,
@@ -60,6 +65,8 @@ const ALL: &[(&str, &str)] = statements![
     LOG,
     MOVE_POLICY_EPOCH,
     NAME_SUCCESSOR,
+    OPENED,
+    PLACE,
     PENDING,
     PLACE_IN_LIST,
     POLICY_EPOCH,
@@ -85,6 +92,9 @@ const ALL: &[(&str, &str)] = statements![
     SETTLE_EFFECT,
     SET_ASIDE,
     SET_PAUSED,
+    STILL_LIVE,
+    TENANTS_REWOUND,
+    TO_DOUBT,
     TOKEN_EXISTS,
     TOOL,
     TOOLS,
@@ -95,7 +105,16 @@ const ALL: &[(&str, &str)] = statements![
 ];
 
 /// Read from end to end on purpose: what is small, and what runs once.
-const MAY_SCAN: &[&str] = &["APPLIED_MIGRATIONS", "LAST_CURSOR", "DUE_AFTER_OPENING"];
+const MAY_SCAN: &[&str] = &[
+    "ALL_DOUBTED",
+    "APPLIED_MIGRATIONS",
+    "DUE_AFTER_OPENING",
+    "LAST_CURSOR",
+    "OPENED",
+    "PLACE",
+    "TENANTS_REWOUND",
+    "TO_DOUBT",
+];
 
 fn migrated() -> Connection {
     let mut conn = Connection::open_in_memory().unwrap();

@@ -121,6 +121,10 @@ async fn a_full_disk_refuses_steps_and_loses_nothing_that_was_answered() {
             std::sync::Arc::new(self.0.clone())
         }
         async fn advance(&self, _: Duration) {}
+
+        async fn lose_commits(&self) {
+            unreachable!("no case here asks for it")
+        }
     }
     let path = disk.0.path().join("ledger.db");
     let backend = Small(SqliteStore::open(SqliteOptions::new(&path)).unwrap());
