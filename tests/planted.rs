@@ -16,12 +16,18 @@ const CAUGHT_IN_THE_ROOMS: &[&str] =
 
 /// The bug, and the test that notices it.
 const CAUGHT: &[(&str, &str)] = &[
-    ("claim", "windows::executes::p3_many_executes_at_once_send_once_and_all_get_the_same_result_bytes::sqlite"),
+    (
+        "claim",
+        "windows::executes::p3_many_executes_at_once_send_once_and_all_get_the_same_result_bytes::sqlite",
+    ),
     (
         "fingerprint",
         "windows::approvals::p4_an_approval_of_another_fingerprint_than_the_stored_one_is_refused::sqlite",
     ),
-    ("record", "windows::crashes::p2_killed_at_every_point_of_a_tool_with_one_effect_makes_that_effect_once::sqlite"),
+    (
+        "record",
+        "windows::crashes::p2_killed_at_every_point_of_a_tool_with_one_effect_makes_that_effect_once::sqlite",
+    ),
     (
         "send-before-claim",
         "windows::crashes::p2_killed_at_every_point_of_a_tool_with_one_effect_makes_that_effect_once::sqlite",
@@ -57,6 +63,31 @@ const CAUGHT: &[(&str, &str)] = &[
     (
         "write-claim-leaves-row",
         "windows::crashes::p2_killed_at_every_point_of_a_tool_with_one_effect_makes_that_effect_once::sqlite",
+    ),
+    // What many hosts and failing servers do, and the campaigns.
+    (
+        "claim",
+        "faults::fleet::p3_executes_of_one_action_spread_over_four_hosts_make_one_effect_and_all_get_the_same_bytes",
+    ),
+    (
+        "write-claim-trusts-action-claim",
+        "faults::pauses::a_host_that_sleeps_beyond_the_approvals_end_sends_nothing_when_it_wakes",
+    ),
+    (
+        "send-before-claim",
+        "faults::kills::fi_1_hosts_killed_at_random_where_keys_are_honoured_make_every_effect_once_and_lose_no_result::sqlite",
+    ),
+    (
+        "send-before-claim",
+        "faults::database::e05_p1_connections_lost_during_the_commit_of_a_claim_or_record_send_nothing_that_is_not_claimed_and_nothing_twice",
+    ),
+    (
+        "write-claim-leaves-row",
+        "faults::kills::fi_5_hosts_that_stand_still_at_random_and_a_clock_that_jumps_make_no_second_effect",
+    ),
+    (
+        "repeat-answer-settles",
+        "faults::upstream::fi_6_a_connection_that_breaks_at_each_byte_of_an_exchange_leaves_one_effect_or_one_honest_doubt",
     ),
 ];
 

@@ -147,12 +147,18 @@ impl Load<'_> {
     ) -> Table {
         let next = AtomicUsize::new(0);
         let items: Vec<Mutex<Item>> = items.iter().cloned().map(Mutex::new).collect();
+        let given_up = AtomicUsize::new(0);
         let stuck: Vec<String> = at_once(8, |_| {
             let mut stuck = Vec::new();
             while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                // A few show it as well as all of them.
+                if given_up.load(Ordering::Relaxed) > 3 {
+                    break;
+                }
                 let mut item = item.lock().expect("an item");
                 if let Err(why) = self.to_its_end(&mut item, &doubt_may_stay) {
                     stuck.push(why);
+                    given_up.fetch_add(1, Ordering::Relaxed);
                 }
             }
             stuck
