@@ -249,6 +249,31 @@ fn break_16_34_the_last_attempt_records_its_success_and_dies_and_the_action_stil
 }
 
 #[test]
+fn break_16_34_the_last_attempt_records_its_success_and_traps_and_is_given_another_to_report_it() {
+    run(async |rig| {
+        rig.reconfigure(|config| config.retry.attempts = 1);
+        let runs = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let script = Script::new(move |fx| {
+            let runs = runs.clone();
+            async move {
+                let shown = fx.post("/refunds", "5").await;
+                // Planning ends at the write; the first run past it traps.
+                match runs.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+                    0 => trapped("by accident"),
+                    _ => done(shown.json()),
+                }
+            }
+        });
+        rig.install("refund", &keyed(), script).await;
+        let id = rig.propose("refund", amount(5)).await.id;
+        assert_eq!(rig.attempt(id).await.state, State::FailedRetryable);
+        let action = rig.settle(id).await;
+        assert_eq!(action.state, State::Succeeded, "{:?}", action.error);
+        assert_eq!(rig.provider.requests("/refunds").len(), 1);
+    });
+}
+
+#[test]
 fn break_34_a_worker_that_dies_again_over_what_was_done_takes_no_attempt_from_its_report() {
     run(async |rig| {
         rig.reconfigure(|config| config.retry.attempts = 1);
