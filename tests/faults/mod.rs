@@ -6,10 +6,11 @@
 //! | file | what goes wrong |
 //! |---|---|
 //! | `database` | the database loses replies, dies, stands still |
-//! | `failover` | a standby takes over, with or without the last commits |
+//! | `failover` | a standby with everything takes over |
 //! | `fleet` | nothing: four hosts, one ledger, everybody at once |
 //! | `kills` | hosts are killed, or stand still, at random |
 //! | `pauses` | a host stands still at each point while another takes over |
+//! | `rewound` | a standby without the last claims takes over, a backup is restored |
 //! | `upstream` | the provider's side breaks |
 
 mod database;
@@ -19,4 +20,5 @@ mod kills;
 // Points at which a host can be stopped are in debug builds only.
 #[cfg(debug_assertions)]
 mod pauses;
+mod rewound;
 mod upstream;

@@ -24,6 +24,11 @@ impl Route {
         Route { port, methods: "\"POST\"", path: path.into(), recovery: "manual", more }
     }
 
+    /// A `POST` that the provider does not recognise by its key, but can say what became of.
+    pub fn verifiable(port: u16, path: &str) -> Route {
+        Route { recovery: "verifiable", ..Route::manual(port, path) }
+    }
+
     /// A `GET`.
     pub fn read(port: u16, path: &str) -> Route {
         Route { port, methods: "\"GET\"", path: path.into(), recovery: "read", more: String::new() }
@@ -66,6 +71,20 @@ pub fn transfer(port: u16) -> String {
     let routes = [
         Route::read(port, "/quote"),
         Route::idempotent(port, "/reserve"),
+        more("/transfers"),
+        more("/ledger"),
+        more("/notify"),
+    ];
+    grant("show = [\"/amount\", \"/from\", \"/to\"]", &routes)
+}
+
+/// The transfer tool's at a bank that honours no keys: what is lost is looked up.
+pub fn bank(port: u16) -> String {
+    let more = |path| Route::verifiable(port, path).with("unplanned = 1");
+    let routes = [
+        Route::read(port, "/quote"),
+        Route::read(port, "/lookup"),
+        Route::verifiable(port, "/reserve"),
         more("/transfers"),
         more("/ledger"),
         more("/notify"),

@@ -94,6 +94,11 @@ impl Host {
         }
     }
 
+    /// Where its ledger is, if not in its folder.
+    pub fn store(&self) -> Option<&str> {
+        self.store.as_deref()
+    }
+
     /// A host whose data directory is this folder.
     pub fn at(folder: &Path, toml: &str) -> Host {
         std::fs::create_dir_all(folder).expect("the host's folder");

@@ -21,6 +21,7 @@
 //! | a host dies at each point, one effect or five | `crashes::p2_killed_at_every_point_…` |
 //! | … at a provider without keys | `crashes::p2_killed_at_every_point_at_a_provider_without_keys_…` |
 //! | answer lost though the provider acted | `unknown::a_lost_reply_…`, `unknown::p2_a_lost_reply_…` |
+//! | answer lost at a provider without keys that can be asked | `reconciled::…` |
 //! | a repeat answered "in flight", 401, 429, 500 or nothing | `repeats::break_10_…` |
 //! | lease runs out while a slow sender still runs | `kills::a_host_that_stands_still_…` |
 //! | a host stands still for two leases at each point and goes on | `faults::pauses::e08_…` |
@@ -30,6 +31,7 @@
 //! | the deadline passes while a person resolves "it happened" | `unknown::a_deadline_that_passes_…` |
 //! | the acknowledgement is lost after the result was stored | `executes::a_caller_that_hangs_up_…` |
 //! | wake-ups lost | `faults::fleet::a_host_whose_wake_ups_are_all_lost_…` |
+//! | an older backup restored, a standby without the last claims promoted | `faults::rewound::…` |
 //! | the server dies, fails over, stands still | `faults::database::fi_3_…`, `faults::failover::fi_4_…` |
 
 mod approvals;
@@ -41,6 +43,7 @@ mod executes;
 mod expiry;
 mod kills;
 mod mail;
+mod reconciled;
 mod reentry;
 #[cfg(debug_assertions)]
 mod refusals;
