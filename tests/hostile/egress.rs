@@ -1,10 +1,13 @@
 //! Where a component may send: by host, scheme, port, method and path; in spellings that two
 //! parsers read differently.
 
+use std::path::Path;
+
 use serde_json::json;
 
 use crate::support::grants::{Route, grant};
-use crate::support::{Stage, at_once};
+use crate::support::upstream::Upstream;
+use crate::support::{BINARY, Host, Provider, Stage, at_once};
 
 /// Asks for one call; what the component was told, or the planning's refusal. Everything is
 /// approved: what holds here is the grant, not the person.
@@ -151,4 +154,76 @@ fn b02_a_private_address_needs_the_grants_word_even_for_a_granted_host() {
         assert!(!told.text("/result/error").is_empty(), "{}", told.json);
     }
     assert_eq!(stage.provider.log().len(), before, "not even a connection that spoke no HTTP");
+}
+
+/// A host that knows the upstream's authority by the name `internal`, and a probe that may post
+/// there.
+fn with_authority(upstream: &Upstream, environment: &[(&str, String)]) -> Stage {
+    let provider = Provider::start(BINARY);
+    let host = Host::asleep("[ca]\ninternal = \"internal.pem\"\n");
+    std::fs::write(host.file("internal.pem"), &upstream.authority).expect("the authority");
+    let mut command = host.command();
+    command.envs(environment.iter().map(|(name, value)| (*name, value.as_str())));
+    host.wake_with(&mut command);
+    Stage { host, provider }
+}
+
+fn tls_grant(upstream: &Upstream, ca: &str) -> String {
+    format!(
+        "[[http]]\nhost = \"127.0.0.1\"\nport = {}\nallow_private = true\nmethods = [\"POST\"]\npath = \"/**\"\n\
+         recovery = \"manual\"\n{ca}\n",
+        upstream.port
+    )
+}
+
+#[test]
+fn b15_a_private_authority_is_taken_where_the_grant_names_it_and_nowhere_else() {
+    let upstream = Upstream::with_tls();
+    let stage = with_authority(&upstream, &[]);
+    stage.install_probe("named", &tls_grant(&upstream, "ca = \"internal\""));
+    stage.install_probe("unnamed", &tls_grant(&upstream, ""));
+    let run = |tool: &str| {
+        let url = format!("https://127.0.0.1:{}/{tool}", upstream.port);
+        let id = stage.approved(tool, tool, &json!({ "mode": "writes", "url": url, "bodies": ["hello"] }));
+        stage.start_execute(&id);
+        stage.wait_for(&id, &["succeeded", "failed_terminal", "failed_retryable"])
+    };
+    assert_eq!(run("named").outcome(), "succeeded");
+    let told = run("unnamed");
+    assert_ne!(told.outcome(), "succeeded", "{}", told.json);
+    let heard: Vec<String> = upstream.heard().into_iter().filter(|text| !text.is_empty()).collect();
+    assert_eq!(heard.len(), 1, "{heard:?}");
+    assert!(heard[0].starts_with("POST /named HTTP/1.1") && heard[0].ends_with("hello"), "{}", heard[0]);
+    // A grant that names one which is not there is refused when it is given.
+    let told = stage.put_grant("named", &tls_grant(&upstream, "ca = \"nobody\""));
+    assert!(told.refused(422, "invalid_grant").contains("nobody"));
+}
+
+#[test]
+fn b16_a_proxy_roots_and_a_key_log_in_the_hosts_environment_change_nothing() {
+    let upstream = Upstream::with_tls();
+    let proxy = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    proxy.set_nonblocking(true).expect("a port that does not wait");
+    let address = format!("http://{}", proxy.local_addr().expect("its address"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let mut environment: Vec<(&str, String)> = vec![
+        ("NO_PROXY", String::new()),
+        ("SSL_CERT_FILE", path("none.pem")),
+        ("SSL_CERT_DIR", path("none")),
+        ("SSLKEYLOGFILE", path("keys.log")),
+    ];
+    for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+        environment.push((name, address.clone()));
+    }
+    let stage = with_authority(&upstream, &environment);
+    stage.install_probe("direct", &tls_grant(&upstream, "ca = \"internal\""));
+    let url = format!("https://127.0.0.1:{}/direct", upstream.port);
+    let id =
+        stage.approved("direct", "direct", &json!({ "mode": "writes", "url": url, "bodies": ["hello"] }));
+    let told = stage.execute(&id);
+    assert_eq!(told.outcome(), "succeeded", "{}", told.json);
+    assert_eq!(upstream.heard().len(), 1);
+    assert!(proxy.accept().is_err(), "the proxy was connected to");
+    assert!(!Path::new(&path("keys.log")).exists(), "session keys were written down");
 }

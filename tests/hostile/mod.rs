@@ -3,7 +3,9 @@
 
 mod egress;
 mod headers;
+mod installs;
 mod limits;
+mod quotas;
 mod secrets;
 mod surroundings;
 

@@ -165,3 +165,53 @@ fn c06_a_secret_is_not_in_the_hosts_environment_or_command_line() {
         assert!(!contains(&bytes, SECRET.as_bytes()), "{part}");
     }
 }
+
+#[test]
+fn c03_a_secret_is_in_no_table_no_file_and_no_log_of_a_database_server() {
+    let Some(cluster) = crate::support::postgres::shared() else { return };
+    let database = cluster.database();
+    let stage = Stage::over(Some(cluster.url(&database)), "", "30s");
+    let port = stage.provider.port();
+    let route = Route::manual(port, "/echo")
+        .with("[http.headers]\nAuthorization = \"Bearer {{secret:provider_key}}\"");
+    stage.install_probe("echo", &grant("", &[route]));
+    let mut ids = Vec::new();
+    for (i, form) in forms().into_iter().enumerate() {
+        let headers = std::collections::BTreeMap::from([("Set-Cookie".to_owned(), format!("k={form}"))]);
+        let body = Some(json!(format!("your key {form} is wrong")));
+        stage.provider.fault(Rule::once("/echo", Fault::Status { code: 401, headers, body }));
+        let key = format!("form-{i}");
+        let arguments = json!({ "mode": "writes", "url": stage.url("/echo"), "bodies": [key] });
+        let id = stage.approved("echo", &key, &arguments);
+        assert_eq!(stage.execute(&id).outcome(), "succeeded");
+        ids.push(id);
+    }
+    assert_nowhere(&stage, &ids);
+    // All that a dump would have: bytes are in hexadecimal there.
+    let tables = cluster.sql(
+        &database,
+        "select table_name from information_schema.tables where table_schema = current_schema()",
+    );
+    let tables: Vec<&str> = tables.lines().map(str::trim).filter(|name| !name.is_empty()).collect();
+    assert!(tables.contains(&"actions") && tables.contains(&"effects"), "{tables:?}");
+    for table in tables {
+        let rows = cluster.sql(
+            &database,
+            &format!("select coalesce(string_agg(to_jsonb(t)::text, e'\\n'), '') from \"{table}\" t"),
+        );
+        for form in forms() {
+            assert!(!rows.contains(&form), "{form} is in {table}");
+        }
+    }
+    // Its files, its write-ahead log and its own log.
+    let folder = cluster.socket().parent().expect("its folder").to_owned();
+    for form in forms() {
+        let found = std::process::Command::new("grep")
+            .args(["-r", "-a", "-l", "-F", "-D", "skip", &form])
+            .arg(&folder)
+            .output()
+            .expect("grep");
+        let found = String::from_utf8_lossy(&found.stdout).into_owned();
+        assert_eq!(found, "", "{form}");
+    }
+}

@@ -22,6 +22,7 @@ pub mod sse;
 pub mod stage;
 pub mod standby;
 pub mod told;
+pub mod upstream;
 
 use std::path::PathBuf;
 use std::sync::Barrier;
