@@ -58,8 +58,9 @@ pub struct GateConfig {
     pub lease: LeaseTerms,
     /// How often, and how soon again.
     pub retry: RetryTerms,
-    /// Repeats of an unknown effect without a person. Chosen: ten, which with
-    /// doubling rests spans about five minutes of a provider's trouble.
+    /// Repeats and lookups of an action's unknown effects without a person.
+    /// Chosen: ten, which with doubling rests spans about five minutes of a
+    /// provider's trouble.
     pub repeats: u32,
     /// How often the reaper looks when nothing wakes it.
     pub reap_every: Duration,

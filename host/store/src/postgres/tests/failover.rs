@@ -127,3 +127,14 @@ async fn a_database_that_is_said_to_be_restored_is_doubted_at_that_start_only() 
     let claimed = made(scene.claim(action.id, ClaimKind::Repeat).await);
     assert_eq!(claimed.action.state, State::Executing);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_that_may_do_nothing_but_own_its_database_is_enough_to_look() {
+    let Some(cluster) = cluster::shared() else { return };
+    let maintenance = cluster.client("postgres").await;
+    maintenance.batch_execute("create role plain_owner login").await.unwrap();
+    maintenance.batch_execute("create database owned owner plain_owner").await.unwrap();
+    let url = cluster.url("owned").replace("user=postgres", "user=plain_owner");
+    let store = PostgresStore::open(PostgresOptions::new(url)).await.unwrap();
+    assert_eq!(store.doubt_rewound(10).await.unwrap(), 0);
+}
