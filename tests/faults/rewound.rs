@@ -171,3 +171,32 @@ fn p2_a_restored_backup_leaves_everything_open_in_doubt_and_sends_nothing_as_if_
     assert_eq!(stage.execute(&fresh).outcome(), "succeeded");
     assert_eq!(stage.counts(REFUNDS, &fresh), (1, 1));
 }
+
+#[test]
+fn fi_4_an_old_primary_that_comes_back_is_refused_by_hosts_that_have_used_the_new_one() {
+    let Some(pair) = Pair::start(ASYNCHRONOUS) else { skip!("it needs a PostgreSQL server") };
+    let stage = Stage::over(Some(pair.url(&pair.primary.database())), LEASE, SEND);
+    install_manual(&stage);
+    let arguments = json!({ "mode": "writes", "url": stage.url("/any/old"), "bodies": ["once"] });
+    let waiting = stage.propose("manual", "old", &arguments).expect(201);
+    pair.catch_up();
+    pair.fail_over();
+    // Proposed, approved and sent on the new primary.
+    stage.wait_for(&waiting.id(), &["outcome_unknown"]);
+    let new = json!({ "mode": "writes", "url": stage.url("/any/new"), "bodies": ["once"] });
+    let id = stage.approved("manual", "new", &new);
+    assert_eq!(stage.execute(&id).outcome(), "succeeded");
+    // The old one knows nothing of it, and would let it be made again.
+    pair.primary.start();
+    pair.way.point_at(pair.primary.socket());
+    let told = stage.propose("manual", "new", &new);
+    let said = told.refused(503, "unavailable");
+    assert!(said.contains("old primary"), "{said}");
+    stage.start_execute(&waiting.id()).refused(503, "unavailable");
+    // Where the way leads to the new one again, all is as it was.
+    pair.way.point_at(pair.standby.socket());
+    assert!(stage.execute(&id).is_replayed());
+    assert_eq!(stage.counts("/any/new", &id), (1, 1));
+    assert_eq!(stage.provider.requests("/any/old").len(), 0);
+    stage.host.kill();
+}

@@ -190,6 +190,7 @@ pub(crate) struct Pool {
     idle: Mutex<Vec<Conn>>,
     /// Set where a connection finds that commits were lost.
     rewound: Arc<AtomicBool>,
+    newest: moved::Newest,
 }
 
 impl std::fmt::Debug for Pool {
@@ -203,9 +204,14 @@ fn closed() -> StoreError {
 }
 
 impl Pool {
-    pub(crate) fn new(config: Config, options: PostgresOptions, rewound: Arc<AtomicBool>) -> Pool {
+    pub(crate) fn new(
+        config: Config,
+        options: PostgresOptions,
+        rewound: Arc<AtomicBool>,
+        newest: moved::Newest,
+    ) -> Pool {
         let turns = Semaphore::new(options.connections.max(1));
-        Pool { config, turns, idle: Mutex::default(), options, rewound }
+        Pool { config, turns, idle: Mutex::default(), options, rewound, newest }
     }
 
     /// Waits for a turn and a connection.
@@ -233,7 +239,7 @@ impl Pool {
         let (client, driver) = reach(&self.config).await.map_err(unavailable)?;
         tokio::spawn(drive(driver));
         let conn = set(client, &self.options).await.map_err(unavailable)?;
-        if moved::look(&conn.client).await.map_err(unavailable)? {
+        if moved::look(&conn.client, &self.newest).await.map_err(unavailable)? {
             self.rewound.store(true, Ordering::Release);
         }
         Ok(Lent { conn: Some(conn), pool: self, _turn: turn })

@@ -163,7 +163,8 @@ impl PostgresStore {
         if options.after_restore {
             moved::restored(&conn.client).await.map_err(named)?;
         }
-        let rewound = Arc::new(AtomicBool::new(moved::look(&conn.client).await.map_err(named)?));
+        let newest = moved::Newest::default();
+        let rewound = Arc::new(AtomicBool::new(moved::look(&conn.client, &newest).await.map_err(named)?));
         drop(conn);
         // It ends with its client; how it ended says nothing any more.
         let _ = driver.await;
@@ -171,7 +172,7 @@ impl PostgresStore {
         let (changes, _) = broadcast::channel(1024);
         let wake = Wake::start(config.clone(), options.clone(), changes.clone()).await.map_err(named)?;
         let durable = options.durability.setting();
-        let pool = Pool::new(config, options, rewound.clone());
+        let pool = Pool::new(config, options, rewound.clone(), newest);
         let inner = Inner { place: place.clone(), pool, changes, wake, durable, rewound };
         Ok(PostgresStore { inner: Arc::new(inner) })
     }

@@ -98,7 +98,8 @@ async fn a_host_that_finds_the_server_moved_says_so_once_and_the_next_one_goes_o
     // As if the server had been another one, when somebody last looked.
     backend.beside.execute("update ledger_place set timeline = timeline + 7", &[]).await.unwrap();
     let client = cluster::shared().unwrap().client(backend.name()).await;
-    let looks = tokio::join!(moved::look(&client), moved::look(&backend.beside));
+    let newest = moved::Newest::default();
+    let looks = tokio::join!(moved::look(&client, &newest), moved::look(&backend.beside, &newest));
     assert_eq!((looks.0.unwrap(), looks.1.unwrap()), (true, true), "both are told to doubt");
     let said: i64 = client.query_one(sql::REWINDS, &[]).await.unwrap().get(0);
     assert_eq!(said, 1, "and one of them said it");
@@ -126,6 +127,21 @@ async fn a_database_that_is_said_to_be_restored_is_doubted_at_that_start_only() 
     assert_eq!(open(false).await.doubt_rewound(100).await.unwrap(), 0);
     let claimed = made(scene.claim(action.id, ClaimKind::Repeat).await);
     assert_eq!(claimed.action.state, State::Executing);
+}
+
+#[test]
+fn fi_4_an_old_primary_that_comes_back_is_refused_by_whoever_used_a_newer_one() {
+    let newest = moved::Newest::default();
+    newest.pass("one", 1).unwrap();
+    newest.pass("one", 2).unwrap();
+    let refused = newest.pass("one", 1).unwrap_err();
+    assert!(
+        matches!(&refused, crate::StoreError::Unavailable { what } if what.contains("old primary")),
+        "{refused}"
+    );
+    newest.pass("one", 2).unwrap();
+    // Another server, restored from a dump, counts its own.
+    newest.pass("other", 1).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
