@@ -7,21 +7,22 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use async_trait::async_trait;
-use countersign_domain::action::Action;
+use countersign_domain::action::{Action, State};
 use countersign_domain::effect::EffectRecord;
 use countersign_domain::event::Event;
 use countersign_domain::id::{
     ActionId, AttemptId, ComponentDigest, GrantDigest, Principal, TenantId, ToolName,
 };
-use countersign_domain::lease::LeaseTerms;
+use countersign_domain::lease::{LeaseTerms, SendFence};
 use countersign_domain::time::Timestamp;
 use countersign_domain::tool::InstalledTool;
 use countersign_store::steps::{
-    Approve, ClaimAction, ClaimWrite, ClaimedAction, Due, EndAttempt, ListActions, NewAction, NewSettled,
-    Proposed, RecordSend, Recorded, RepeatWrite, Resolve, SendResult, Step, Transition, When, WriteClaimed,
+    Approve, ClaimAction, ClaimWrite, ClaimedAction, Due, EndAttempt, ListActions, Liveness, NewAction,
+    NewSettled, Proposed, Putoff, RecordSend, Recorded, RepeatWrite, Resolve, SendResult, Step, Transition,
+    When, WriteClaimed,
 };
 use countersign_store::{
     Changed, Ledger, NewPrincipal, NewTool, Pending, PrincipalRow, Registry, Store, StoreError,
@@ -118,9 +119,39 @@ impl Ledger for Observed {
         tenant: &TenantId,
         action: ActionId,
         expected: i64,
-        after: Option<Duration>,
+        putoff: Putoff,
     ) -> Result<Step<Action>, StoreError> {
-        self.store.postpone(tenant, action, expected, after).await
+        self.store.postpone(tenant, action, expected, putoff).await
+    }
+
+    async fn announced(
+        &self,
+        tenant: &TenantId,
+        action: ActionId,
+        event_seq: u32,
+    ) -> Result<bool, StoreError> {
+        self.timed("announced", self.store.announced(tenant, action, event_seq)).await
+    }
+
+    async fn doubt_rewound(&self, limit: u32) -> Result<usize, StoreError> {
+        let doubted = self.store.doubt_rewound(limit).await?;
+        for _ in 0..doubted {
+            self.metrics.moved(State::OutcomeUnknown);
+        }
+        Ok(doubted)
+    }
+
+    async fn doubt_write(&self, claim: ClaimWrite) -> Result<Step<EffectRecord>, StoreError> {
+        self.timed("doubt_write", self.store.doubt_write(claim)).await
+    }
+
+    async fn still_live(
+        &self,
+        tenant: &TenantId,
+        action: ActionId,
+        fence: SendFence,
+    ) -> Result<Liveness, StoreError> {
+        self.timed("still_live", self.store.still_live(tenant, action, fence)).await
     }
 
     async fn claim_action(&self, claim: ClaimAction) -> Result<Step<ClaimedAction>, StoreError> {
