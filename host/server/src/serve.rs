@@ -16,7 +16,6 @@ use tokio::net::TcpListener;
 use crate::config::{Config, Role as Duty, ServeArgs};
 use crate::http::{self, Allowed, App};
 use crate::tokens::{HOME_TENANT, Tokens};
-use crate::webhook::Webhooks;
 use crate::wiring::{self, write_private};
 use crate::{config, logging, shutdown};
 
@@ -56,8 +55,7 @@ pub async fn run(args: ServeArgs, data_dir: Option<PathBuf>) -> anyhow::Result<(
             }
         }
     });
-    let webhooks = Webhooks::new(std::mem::take(&mut config.webhooks), host.metrics.clone());
-    let delivering = webhooks.start();
+    let delivering = host.webhooks.start();
     let gate = host.gate.clone();
     let drain = config.drain;
     let drained = async move { gate.drain_within(drain).await };

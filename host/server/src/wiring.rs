@@ -25,6 +25,7 @@ use countersign_store::{Store, StoreError};
 use crate::config::{Config, StorePlace};
 use crate::metrics::{Metrics, Observed};
 use crate::signals;
+use crate::webhook::Webhooks;
 
 /// Bytes of the key that authenticates compiled components.
 const CACHE_KEY_BYTES: usize = 32;
@@ -37,6 +38,8 @@ pub struct Host {
     pub store: OpenStore,
     /// What passes through both, counted.
     pub metrics: Arc<Metrics>,
+    /// Who is told of what waits for a person.
+    pub webhooks: Webhooks,
 }
 
 /// The store that the configuration names. Clones share it.
@@ -118,6 +121,7 @@ pub async fn open(config: &mut Config) -> anyhow::Result<Host> {
         Arc::new(SystemResolver),
         Arc::new(secrets),
     )?;
+    let webhooks = Webhooks::new(std::mem::take(&mut config.webhooks), metrics.clone());
     let gate = Gate::new(
         Arc::new(Observed::new(store.shared(), metrics.clone())),
         Arc::new(SandboxComponents(sandbox)),
@@ -125,12 +129,13 @@ pub async fn open(config: &mut Config) -> anyhow::Result<Host> {
         signals::from_environment()?,
         GateConfig {
             owner: owner(),
+            announce: Some(Arc::new(webhooks.clone())),
             lease: LeaseTerms { length: config.lease, ..LeaseTerms::default() },
             quotas: config.quotas.clone(),
             ..GateConfig::default()
         },
     );
-    Ok(Host { gate, store, metrics })
+    Ok(Host { gate, store, metrics, webhooks })
 }
 
 /// Who holds a lease, for people who look: this process, on this machine.

@@ -40,6 +40,9 @@ pub enum Verb {
     /// Run an approved action, or join whoever runs it
     #[command(after_help = EXIT_CODES)]
     Execute(Execute),
+    /// Ask the provider, through the tool, what came of an action whose outcome is unknown
+    #[command(after_help = EXIT_CODES)]
+    Reconcile(One),
     /// Say what came of an effect whose outcome is unknown
     Resolve(Resolve),
     /// Make, list and revoke tokens
@@ -294,8 +297,9 @@ pub struct Resolve {
     /// How you know; kept under your name
     #[arg(long, value_parser = Text::new())]
     pub evidence: String,
-    /// Which send of the effect this is about, as `countersign effects` says; refused if it was sent again since
-    #[arg(long, value_name = "N")]
+    /// Which send of the effect this is about, as `countersign effects` says; refused if it was sent again since.
+    /// Needed with --did-not-happen
+    #[arg(long, value_name = "N", required_if_eq("did_not_happen", "true"))]
     pub send: Option<u32>,
 }
 
@@ -390,6 +394,8 @@ mod tests {
             "resolve id --ordinal 1 --happened --answer-file a.txt --evidence seen",
             "resolve id --ordinal 1 --happened --evidence log",
             "resolve id --ordinal 1 --give-up --evidence none --send 2",
+            "resolve id --ordinal 1 --did-not-happen --evidence asked --send 2",
+            "reconcile id --json",
             "token create ci --role agent --role operator",
             "tool add x.wasm --grant g.toml --name refund",
             "tool grant refund g.toml --dry-run",
@@ -416,6 +422,8 @@ mod tests {
             "resolve id --ordinal 1 --happened --give-up --evidence e",
             "resolve id --ordinal 1 --did-not-happen --answer-file a --evidence e",
             "resolve id --ordinal 1 --did-not-happen",
+            "resolve id --ordinal 1 --did-not-happen --evidence e",
+            "reconcile",
             "token create ci",
             "tool add",
             "events",

@@ -73,6 +73,7 @@ fn perform(verb: &Verb, connection: &Connection) -> Result<Exit, Stop> {
         Verb::Cancel(args) => actions::because(session, "cancel", args),
         Verb::Supersede(args) => actions::supersede(session, args),
         Verb::Execute(args) => actions::execute(session, args),
+        Verb::Reconcile(args) => resolve::reconcile(session, args),
         Verb::Resolve(args) => resolve::resolve(session, args),
         Verb::Token(verb) => tokens::run(session, verb),
         Verb::Events(args) => actions::events(session, args),
@@ -86,7 +87,7 @@ fn need(verb: &Verb) -> Need {
         Verb::Propose(_) | Verb::Supersede(_) | Verb::Execute(_) => Need::Agent,
         Verb::Approve(_) | Verb::Decline(_) => Need::Approver,
         Verb::Tool(ToolVerb::List) => Need::Any,
-        Verb::Tool(_) | Verb::Cancel(_) | Verb::Resolve(_) => Need::Operator,
+        Verb::Tool(_) | Verb::Cancel(_) | Verb::Reconcile(_) | Verb::Resolve(_) => Need::Operator,
         Verb::Token(_) => Need::Admin,
         Verb::List(_) | Verb::Show(_) | Verb::Watch(_) | Verb::Events(_) | Verb::Effects(_) => Need::Any,
     }

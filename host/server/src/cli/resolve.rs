@@ -1,21 +1,23 @@
-//! A person's word about an effect whose outcome nobody knows. The answer that
-//! the tool is to see comes from a file: as the host takes it, or as `curl -i`
-//! prints it.
+//! What came of an effect whose outcome nobody knows: the provider is asked, or a
+//! person says. The answer that the tool is to see in that case comes from a
+//! file: as the host takes it, or as `curl -i` prints it.
 
 use std::io::Read as _;
 use std::path::Path;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::actions::status;
-use super::args::Resolve;
-use super::client::path;
+use super::args::{One, Resolve};
+use super::client::{Send, path};
 use super::exit::{Exit, Problem, Stop};
 use super::json::{Json, string};
 use super::session::Session;
 use super::show;
 use super::text::plain;
+use super::time::moment;
 
 const WHAT: &str = "the effect was not settled";
 /// The longest answer that is read in; what the host takes is less.
@@ -64,6 +66,49 @@ pub fn resolve(session: &Session, args: &Resolve) -> Result<Exit, Stop> {
         Ok(text)
     })?;
     Ok(Exit::Done)
+}
+
+/// `countersign reconcile`
+pub fn reconcile(session: &Session, args: &One) -> Result<Exit, Stop> {
+    let target = path(&["v1", "actions", &args.id, "reconcile"]);
+    let what = "the provider was not asked";
+    // As long as a tool may take over it.
+    let within = Duration::from_secs(300);
+    let reply = session.client.call(what, http::Method::POST, &target, &[], Send::Nothing, within)?;
+    let action = reply.json()?;
+    session.print(&reply, || Ok(looked(&action)))?;
+    Ok(match status(&action) {
+        "outcome_unknown" => Exit::InDoubt,
+        _ => Exit::Done,
+    })
+}
+
+/// What was found, effect by effect, and where that leads.
+fn looked(action: &Json) -> String {
+    let id = plain(action.text("id").unwrap_or_default());
+    let mut text = String::new();
+    for lookup in action.list("lookups") {
+        let ordinal = lookup.whole("ordinal").unwrap_or(0);
+        let found = match lookup.text("found").unwrap_or_default() {
+            "happened" => "it happened; the answer is recorded".to_owned(),
+            "did_not_happen" => "it did not happen; it may be sent again".to_owned(),
+            "too_early" => {
+                let at = moment(lookup.text("again_at").unwrap_or_default());
+                format!("it did not happen so far, and may still arrive; ask again from {at}")
+            }
+            "overtaken" => "somebody else settled it first".to_owned(),
+            _ => format!("nothing was found out: {}", plain(lookup.text("why").unwrap_or_default())),
+        };
+        text.push_str(&format!("  effect {ordinal}: {found}\n"));
+    }
+    let next = match status(action) {
+        "failed_retryable" => format!("  it goes on by itself; to follow it: countersign watch {id}\n"),
+        "outcome_unknown" => {
+            format!("  still in doubt; ask again, or look yourself: countersign effects {id}\n")
+        }
+        _ => String::new(),
+    };
+    format!("{id}  {}\n{text}{next}", show::state(status(action)))
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, String> {
@@ -148,6 +193,27 @@ fn split_head(bytes: &[u8]) -> Option<(String, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_lookup_found_is_said_effect_by_effect_with_what_to_do_next() {
+        let said = |status: &str, lookups: &str| {
+            let text = format!(r#"{{"id":"a1","status":"{status}","lookups":[{lookups}]}}"#);
+            looked(&Json::parse(&text).unwrap())
+        };
+        assert_eq!(
+            said("failed_retryable", r#"{"ordinal":2,"found":"happened","again_at":null,"why":null}"#),
+            "a1  failed retryable\n  effect 2: it happened; the answer is recorded\n  it goes on by itself; to follow \
+             it: countersign watch a1\n"
+        );
+        let early = r#"{"ordinal":1,"found":"too_early","again_at":"2026-10-01T12:00:00Z","why":null}"#;
+        let nothing = r#"{"ordinal":3,"found":"nothing","again_at":null,"why":"it \u001b trapped"}"#;
+        assert_eq!(
+            said("outcome_unknown", &format!("{early},{nothing}")),
+            "a1  outcome unknown\n  effect 1: it did not happen so far, and may still arrive; ask again from \
+             2026-10-01 12:00:00 UTC\n  effect 3: nothing was found out: it \\u{1b} trapped\n  still in doubt; ask \
+             again, or look yourself: countersign effects a1\n"
+        );
+    }
 
     #[test]
     fn what_curl_printed_becomes_the_answer_byte_for_byte() {

@@ -104,6 +104,18 @@ pub async fn supersede(mut call: Call) -> Result<Response, Problem> {
     Ok(call.app.action(status, &proposed.action, proposed.replayed).await)
 }
 
+/// `POST /v1/actions/{id}/reconcile`: asks the provider now, through the tool's
+/// own lookup. The answer is the action, and what was found about each effect.
+pub async fn reconcile(mut call: Call) -> Result<Response, Problem> {
+    call.no_query()?;
+    call.no_body().await?;
+    let id: ActionId = call.named("action")?;
+    let (gate, caller) = (call.app.gate.clone(), call.caller()?.clone());
+    let asked = async move { gate.reconcile(&caller.tenant, id, &caller.principal).await };
+    let reconciled = detached(asked).await??;
+    Ok(call.app.reconciled(&reconciled).await)
+}
+
 /// `POST /v1/actions/{id}/resolve`
 pub async fn resolve(mut call: Call) -> Result<Response, Problem> {
     call.no_query()?;

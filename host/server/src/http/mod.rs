@@ -15,6 +15,7 @@ mod fields;
 mod guard;
 mod health;
 pub mod listener;
+mod openapi;
 mod problem;
 mod query;
 mod routes;
@@ -36,6 +37,7 @@ use countersign_domain::action::Action;
 use countersign_domain::secret::SecretName;
 use countersign_gate::Gate;
 use countersign_gate::grants::Grants;
+use countersign_gate::reconciler::Reconciled;
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 use tokio::sync::watch;
@@ -91,6 +93,13 @@ impl App {
             .inspect_err(|error| tracing::warn!(action = %action.id, %error, "no grant to show by"))
             .ok();
         json(status, &view::ActionView::of(action, grant.as_deref(), replayed))
+    }
+
+    /// An action as it is shown, with what a lookup found.
+    async fn reconciled(&self, reconciled: &Reconciled) -> Response {
+        let action = &reconciled.action;
+        let grant = self.grants.get(&**self.gate.store(), &action.tenant, action.grant).await.ok();
+        json(StatusCode::OK, &view::ReconciledView::of(reconciled, grant.as_deref()))
     }
 
     /// Whether the host is stopping.

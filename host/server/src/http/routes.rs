@@ -10,7 +10,7 @@ use countersign_domain::role::Verb;
 
 use super::call::Call;
 use super::problem::Problem;
-use super::{actions, decisions, events, health, tokens, tools};
+use super::{actions, decisions, events, health, openapi, tokens, tools};
 
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +71,7 @@ pub static ROUTES: &[Route] = &[
     get("/healthz", Access::Open, |call| Box::pin(health::live(call))),
     get("/readyz", Access::Open, |call| Box::pin(health::ready(call))),
     get("/metrics", METRICS, |call| Box::pin(health::metrics(call))),
+    get("/openapi.json", Access::Open, |call| Box::pin(openapi::show(call))),
     post("/v1/tools", Verb::Install, |call| Box::pin(tools::install(call))),
     get("/v1/tools", LOOK, |call| Box::pin(tools::list(call))),
     get("/v1/tools/{name}", LOOK, |call| Box::pin(tools::show(call))),
@@ -88,6 +89,7 @@ pub static ROUTES: &[Route] = &[
     post("/v1/actions/{id}/cancel", Verb::Cancel, |call| Box::pin(decisions::cancel(call))),
     post("/v1/actions/{id}/supersede", Verb::Propose, |call| Box::pin(decisions::supersede(call))),
     post("/v1/actions/{id}/execute", Verb::Propose, |call| Box::pin(actions::execute(call))),
+    post("/v1/actions/{id}/reconcile", Verb::Resolve, |call| Box::pin(decisions::reconcile(call))),
     post("/v1/actions/{id}/resolve", Verb::Resolve, |call| Box::pin(decisions::resolve(call))),
     get("/v1/events", LOOK, |call| Box::pin(events::of_tenant(call))),
     post("/v1/tokens", Verb::Tokens, |call| Box::pin(tokens::create(call))),
@@ -106,6 +108,7 @@ mod tests {
         ("GET", "/healthz", "open"),
         ("GET", "/readyz", "open"),
         ("GET", "/metrics", "operator"),
+        ("GET", "/openapi.json", "open"),
         ("POST", "/v1/tools", "operator"),
         ("GET", "/v1/tools", "agent approver operator admin"),
         ("GET", "/v1/tools/{name}", "agent approver operator admin"),
@@ -123,6 +126,7 @@ mod tests {
         ("POST", "/v1/actions/{id}/cancel", "agent operator"),
         ("POST", "/v1/actions/{id}/supersede", "agent"),
         ("POST", "/v1/actions/{id}/execute", "agent"),
+        ("POST", "/v1/actions/{id}/reconcile", "operator"),
         ("POST", "/v1/actions/{id}/resolve", "operator"),
         ("GET", "/v1/events", "agent approver operator admin"),
         ("POST", "/v1/tokens", "admin"),

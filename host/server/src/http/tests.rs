@@ -158,6 +158,27 @@ async fn h02_every_route_asks_for_a_token_whose_role_allows_it_and_for_one_in_th
 }
 
 #[tokio::test]
+async fn an_action_is_what_the_description_of_the_surface_says_it_is() {
+    let surface = Surface::new();
+    let (status, described) = surface.send("GET", "/openapi.json", None, &[], "").await;
+    assert_eq!((status, &described["openapi"]), (StatusCode::OK, &json!("3.1.0")));
+    let operator = surface.token("default", Role::Operator).await;
+    let agent = surface.token("default", Role::Agent).await;
+    let wasm = [("content-type", "application/wasm")];
+    surface.send("POST", "/v1/tools", Some(&operator), &wasm, "bytes").await;
+    let proposal = r#"{"tool":"nothing","arguments":{},"run_id":"r","step":"1"}"#;
+    let (status, action) = surface.send("POST", "/v1/actions", Some(&agent), &[JSON], proposal).await;
+    assert_eq!(status, StatusCode::CREATED, "{action}");
+    let schema = &described["components"]["schemas"]["Action"];
+    for member in action.as_object().expect("an object").keys() {
+        assert!(schema["properties"].get(member).is_some(), "{member} is shown and not described");
+    }
+    for member in schema["required"].as_array().expect("members").iter().filter_map(Value::as_str) {
+        assert!(action.get(member).is_some(), "{member} is described and not shown");
+    }
+}
+
+#[tokio::test]
 async fn f01_no_route_answers_a_foreign_page_or_another_name() {
     let surface = Surface::new();
     let token = surface.token("default", Role::Admin).await;

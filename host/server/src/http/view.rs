@@ -18,6 +18,7 @@ use countersign_domain::plan::{MayFollow, Plan};
 use countersign_domain::secret::SecretName;
 use countersign_domain::time::Timestamp;
 use countersign_domain::tool::InstalledTool;
+use countersign_gate::reconciler::{Found, Reconciled};
 use countersign_store::PrincipalRow;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -249,6 +250,34 @@ impl<'a> ActionView<'a> {
     }
 }
 
+/// An action after a lookup, and what the lookup found.
+#[derive(Serialize)]
+pub struct ReconciledView<'a> {
+    #[serde(flatten)]
+    action: ActionView<'a>,
+    lookups: Vec<Value>,
+}
+
+impl<'a> ReconciledView<'a> {
+    /// From the gate's words.
+    pub fn of(reconciled: &'a Reconciled, grant: Option<&Grant>) -> ReconciledView<'a> {
+        let lookups = reconciled.found.iter().map(|(ordinal, found)| {
+            let (word, again_at, why) = match found {
+                Found::Done => ("happened", None, None),
+                Found::NotDone => ("did_not_happen", None, None),
+                Found::TooEarly(at) => ("too_early", Some(at), None),
+                Found::Nothing(why) => ("nothing", None, Some(why)),
+                Found::Overtaken => ("overtaken", None, None),
+            };
+            json!({ "ordinal": ordinal, "found": word, "again_at": again_at, "why": why })
+        });
+        ReconciledView {
+            action: ActionView::of(&reconciled.action, grant, false),
+            lookups: lookups.collect(),
+        }
+    }
+}
+
 /// Where to go on from here, by what the state allows.
 fn links(action: &Action) -> Value {
     use countersign_domain::action::State;
@@ -263,7 +292,7 @@ fn links(action: &Action) -> Value {
         State::AwaitingApproval => &["approve", "decline", "cancel", "supersede"],
         State::Approved => &["execute", "cancel", "supersede"],
         State::Executing | State::FailedRetryable => &["execute", "cancel"],
-        State::OutcomeUnknown => &["execute", "cancel", "resolve"],
+        State::OutcomeUnknown => &["execute", "cancel", "reconcile", "resolve"],
         State::Expired | State::Cancelled => &["execute", "supersede"],
         State::Succeeded | State::FailedTerminal => &["execute"],
     };

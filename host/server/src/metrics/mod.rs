@@ -104,6 +104,7 @@ pub struct Metrics {
     failures: Family<StepName, Counter>,
     webhooks: Family<Outcome, Counter>,
     webhooks_waiting: Gauge<i64, AtomicI64>,
+    announced: Counter,
     actions: Family<InState, Gauge<i64, AtomicI64>>,
     waiting: Family<For, Gauge<i64, AtomicI64>>,
     running: Gauge<i64, AtomicI64>,
@@ -132,6 +133,7 @@ impl Metrics {
             failures: Family::default(),
             webhooks: Family::default(),
             webhooks_waiting: Gauge::default(),
+            announced: Counter::default(),
             actions: Family::default(),
             waiting: Family::default(),
             running: Gauge::default(),
@@ -185,6 +187,11 @@ impl Metrics {
             "webhook_waiting",
             "Announcements of this host that no receiver has acknowledged yet",
             metrics.webhooks_waiting.clone(),
+        );
+        all.register(
+            "announcements",
+            "Actions that began to wait for a person, and whose receivers, if any, were told by this host",
+            metrics.announced.clone(),
         );
         all.register(
             "actions",
@@ -247,6 +254,11 @@ impl Metrics {
             }
         }
         self.waiting.get_or_create(&For { r#for: "outcome" }).set(i64::from(census.waiting_for_person));
+    }
+
+    /// Everybody was told that an action waits for a person.
+    pub fn announced(&self) {
+        self.announced.inc();
     }
 
     /// A webhook was tried.

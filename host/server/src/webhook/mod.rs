@@ -11,6 +11,7 @@
 //! message. A receiver is told what to look at, and looks with a token of its
 //! own.
 
+mod announce;
 mod sign;
 
 use std::collections::HashMap;
@@ -56,6 +57,8 @@ struct Inner {
     receivers: Vec<Webhook>,
     queue: Mutex<HashMap<String, Message>>,
     more: Notify,
+    /// A message was acknowledged by somebody.
+    settled: Notify,
     metrics: Arc<Metrics>,
 }
 
@@ -83,7 +86,13 @@ impl Webhooks {
     /// With these receivers. Nothing is sent before [`Webhooks::start`].
     pub fn new(receivers: Vec<Webhook>, metrics: Arc<Metrics>) -> Webhooks {
         Webhooks {
-            inner: Arc::new(Inner { receivers, queue: Mutex::default(), more: Notify::new(), metrics }),
+            inner: Arc::new(Inner {
+                receivers,
+                queue: Mutex::default(),
+                more: Notify::new(),
+                settled: Notify::new(),
+                metrics,
+            }),
         }
     }
 
@@ -182,6 +191,7 @@ async fn deliver(inner: Arc<Inner>, which: usize) {
             None => {
                 tracing::info!(host = receiver.host(), id, "a webhook was acknowledged");
                 inner.set(&id, which, Delivery::Done);
+                inner.settled.notify_waiters();
             }
             Some(why) => {
                 let pause = pause(failed);
