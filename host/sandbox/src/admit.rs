@@ -111,12 +111,15 @@ fn walk(bytes: &[u8]) -> Result<Admitted, SandboxError> {
     let mut admitted = Admitted { imports: Vec::new(), exports: Vec::new() };
     let mut depth = 0;
     let mut instances = 0;
+    let mut tables = 0;
     // What each open level is: a component or a module.
     let mut open = Vec::new();
     for payload in Parser::new(0).parse_all(bytes) {
         match payload.map_err(broken)? {
             Payload::Version { encoding, .. } => {
                 open.push(encoding);
+                // Of one module, and modules are not in one another.
+                tables = 0;
                 depth += usize::from(encoding == Encoding::Component);
                 if depth > DEPTH {
                     return Err(too_much("components inside components", depth as u64, DEPTH as u64));
@@ -135,6 +138,22 @@ fn walk(bytes: &[u8]) -> Result<Admitted, SandboxError> {
             }
             Payload::TypeSection(section) if section.count() > TYPES => {
                 return Err(too_much("types in one module", section.count().into(), TYPES.into()));
+            }
+            Payload::TableSection(section) => {
+                tables += u64::from(section.count());
+                if tables > u64::from(limits::TABLES_PER_MODULE) {
+                    return Err(too_much("tables in one module", tables, limits::TABLES_PER_MODULE.into()));
+                }
+                for table in section {
+                    let elements = table.map_err(broken)?.ty.initial;
+                    if elements > limits::TABLE_ELEMENTS as u64 {
+                        return Err(too_much(
+                            "elements in one table",
+                            elements,
+                            limits::TABLE_ELEMENTS as u64,
+                        ));
+                    }
+                }
             }
             Payload::CodeSectionEntry(body) => function(&body)?,
             Payload::ComponentImportSection(section) if open.len() == 1 => {

@@ -26,6 +26,8 @@ mod effect_gate;
 mod email;
 mod engine;
 mod error;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod http;
 mod limits;
 mod linker;

@@ -96,6 +96,10 @@ impl Output {
     }
 
     fn print(&mut self, source: Source, bytes: &[u8]) {
+        // Before anybody looks for lines in what is not kept.
+        if self.streams[source as usize].closed {
+            return;
+        }
         for part in bytes.split_inclusive(|b| *b == b'\n') {
             let stream = &mut self.streams[source as usize];
             if stream.closed {

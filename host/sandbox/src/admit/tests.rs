@@ -2,37 +2,6 @@
 
 use super::*;
 
-/// Components that use one language feature each that is not there.
-pub(crate) const OUTSIDE: &[(&str, &str)] = &[
-    ("memory64", "(component (core module (memory i64 1)))"),
-    ("gc", "(component (core module (type (struct))))"),
-    ("exceptions", "(component (core module (tag)))"),
-    ("threads", "(component (core module (memory 1 1 shared)))"),
-    ("multi-memory", "(component (core module (memory 1) (memory 1)))"),
-    ("tail-call", "(component (core module (func $f (return_call $f))))"),
-    (
-        "relaxed-simd",
-        "(component (core module (func (param v128 v128 v128) (result v128)
-            (f32x4.relaxed_madd (local.get 0) (local.get 1) (local.get 2)))))",
-    ),
-    (
-        "function-references",
-        "(component (core module (func (param funcref) (drop (ref.as_non_null (local.get 0))))))",
-    ),
-    ("async", "(component (type (stream u8)))"),
-    ("async", "(component (type (future u8)))"),
-    (
-        "async",
-        r#"(component
-            (core module $m
-                (func (export "f") (result i32) (i32.const 0))
-                (func (export "c") (param i32 i32 i32) (result i32) (i32.const 0)))
-            (core instance $i (instantiate $m))
-            (func (export "run") async
-                (canon lift (core func $i "f") async (callback (core func $i "c")))))"#,
-    ),
-];
-
 fn refused(bytes: &[u8]) -> String {
     admit(bytes, 64 << 20).unwrap_err().to_string()
 }
@@ -59,14 +28,6 @@ fn a_file_that_is_no_component_is_called_what_it_is() {
     }
     let error = admit(&component("(component)"), 4).unwrap_err().to_string();
     assert!(error.contains("4 is the most"), "{error}");
-}
-
-#[test]
-fn a02_a_language_feature_is_refused_by_its_name() {
-    for (feature, wat) in OUTSIDE {
-        let error = refused(&component(wat));
-        assert!(error.contains("feature `") && error.contains(feature), "{feature}: {error}");
-    }
 }
 
 #[test]
@@ -116,7 +77,7 @@ fn a04_a14_core_instances_are_counted() {
         component(&format!("(component (core module $m) {})", "(core instance (instantiate $m))".repeat(n)))
     };
     admit(&many(32), 1 << 20).unwrap();
-    for n in [33, 10_001] {
+    for n in [33, 1_000, 10_001] {
         let error = refused(&many(n));
         assert!(error.contains("core instances"), "{error}");
     }

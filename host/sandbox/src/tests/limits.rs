@@ -251,7 +251,7 @@ async fn a07_waiting_runs_keep_no_thread() {
 async fn a07_calls_given_up_at_any_moment_leave_the_engine_whole() {
     super::rig::sandbox().await;
     let modes = ["spin", "work", "writes", "grow", "log-flood", "recurse", "truncated-body", "sleep"];
-    for round in 0..400u64 {
+    for round in 0..1_000u64 {
         let mut arguments = mode(modes[round as usize % modes.len()]);
         arguments["bodies"] = json!(["a", "b", "c"]);
         arguments["n"] = json!(100_000);

@@ -1,11 +1,14 @@
 //! The room as a whole, with the real example components and a gate that counts.
 
+mod alone;
 mod cache;
+mod corpus;
 mod determinism;
 mod effects;
 mod exchange;
 mod inspection;
+mod languages;
 mod limits;
 mod reconciling;
-mod rig;
+pub(crate) mod rig;
 mod traps;

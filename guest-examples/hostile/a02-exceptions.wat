@@ -1,0 +1,2 @@
+;; Exceptions.
+(component (core module (tag)))

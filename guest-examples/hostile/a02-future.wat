@@ -1,0 +1,2 @@
+;; A future of WASI 0.3.
+(component (type (future u8)))

@@ -1,0 +1,2 @@
+;; Types of the garbage collector.
+(component (core module (type (struct))))

@@ -1,0 +1,2 @@
+;; Memory with 64-bit addresses.
+(component (core module (memory i64 1)))

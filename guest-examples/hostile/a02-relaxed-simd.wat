@@ -1,0 +1,5 @@
+;; Vector arithmetic that differs between processors.
+(component
+  (core module
+    (func (param v128 v128 v128) (result v128)
+      (f32x4.relaxed_madd (local.get 0) (local.get 1) (local.get 2)))))

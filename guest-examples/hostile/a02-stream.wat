@@ -1,0 +1,2 @@
+;; A stream of WASI 0.3.
+(component (type (stream u8)))

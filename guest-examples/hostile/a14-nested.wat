@@ -1,0 +1,2 @@
+;; Components inside components, nine deep.
+(component (component (component (component (component (component (component (component (component )))))))))

@@ -1,0 +1,2 @@
+;; Imports a function without a package.
+(component (import "do-it" (func)))

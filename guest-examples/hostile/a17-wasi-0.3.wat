@@ -1,0 +1,2 @@
+;; Imports the next WASI.
+(component (import "wasi:http/types@0.3.0" (instance)))
