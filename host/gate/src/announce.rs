@@ -11,7 +11,7 @@ use countersign_domain::id::Ordinal;
 use countersign_store::steps::Due;
 
 use crate::Inner;
-use crate::reaper::{Busy, Claiming};
+use crate::reaper::Busy;
 
 /// How long until somebody who could not be told is told again. Chosen: what
 /// waits for a person does not wait for seconds.
@@ -39,8 +39,8 @@ pub trait Announce: Debug + Send + Sync + 'static {
 impl Inner {
     /// Tells, and remembers it afterwards: in that order a crash tells twice
     /// rather than never.
-    pub(crate) fn announce_later(self: Arc<Inner>, due: Due, claiming: Claiming) {
-        let Some(busy) = Busy::with(&claiming, due.action.id) else { return };
+    pub(crate) fn announce_later(self: Arc<Inner>, due: Due) {
+        let Some(busy) = Busy::with(&self.telling, due.action.id) else { return };
         tokio::spawn(async move {
             let busy = busy;
             let action = &due.action;

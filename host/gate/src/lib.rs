@@ -117,6 +117,10 @@ pub(crate) struct Inner {
     admission: quota::Admission,
     /// Attempts that this very host runs.
     live: Arc<Mutex<HashSet<AttemptId>>>,
+    /// Actions that this very host is about to claim, or looks up.
+    at_work: reaper::Claiming,
+    /// Actions that this very host tells somebody of.
+    telling: reaper::Claiming,
     /// Wakes the reaper before its time.
     nudge: tokio::sync::Notify,
     /// Set once: no new claims.
@@ -143,6 +147,8 @@ impl Gate {
                 planning: places::Places::new(config.concurrent_plans),
                 admission: quota::Admission::default(),
                 live: Arc::default(),
+                at_work: Arc::default(),
+                telling: Arc::default(),
                 store,
                 components,
                 dispatcher,

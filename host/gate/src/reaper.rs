@@ -180,18 +180,17 @@ impl Gate {
     /// # Errors
     /// Only if the store cannot be read.
     pub async fn tend(&self, all_leases_over: bool) -> Result<usize, GateError> {
-        self.inner.tend(all_leases_over, &Arc::default()).await
+        self.inner.tend(all_leases_over).await
     }
 
     /// Looks again and again until the gate drains: at once when something may
     /// be due, and on a timer, because a wake-up may be lost.
     pub async fn keep_tending(&self, all_leases_over: bool) {
         let inner = &self.inner;
-        let claiming = Arc::default();
         let mut draining = inner.draining.subscribe();
         let mut first = all_leases_over;
         loop {
-            match inner.tend(first, &claiming).await {
+            match inner.tend(first).await {
                 Ok(_) => first = false,
                 Err(error) => tracing::error!(%error, "the reaper could not look"),
             }
@@ -229,7 +228,7 @@ impl Drop for Busy {
 }
 
 impl Inner {
-    async fn tend(self: &Arc<Inner>, all_leases_over: bool, claiming: &Claiming) -> Result<usize, GateError> {
+    async fn tend(self: &Arc<Inner>, all_leases_over: bool) -> Result<usize, GateError> {
         while self.doubt_rewound().await? > 0 {}
         let due = self.store.due(if all_leases_over { FIRST_BATCH } else { BATCH }, all_leases_over).await?;
         let now = self.store.now().await?;
@@ -262,12 +261,12 @@ impl Inner {
                 }
                 Todo::LookUp(ordinals) => {
                     done += 1;
-                    self.clone().look_up_later(due, ordinals, claiming.clone());
+                    self.clone().look_up_later(due, ordinals);
                 }
-                Todo::Announce => self.clone().announce_later(due, claiming.clone()),
+                Todo::Announce => self.clone().announce_later(due),
                 Todo::Run(kind) => {
                     done += 1;
-                    self.clone().run_later(due.action, kind, claiming.clone());
+                    self.clone().run_later(due.action, kind);
                 }
             }
         }
@@ -293,9 +292,9 @@ impl Inner {
         }
     }
 
-    fn run_later(self: Arc<Inner>, action: Action, kind: ClaimKind, claiming: Claiming) {
+    fn run_later(self: Arc<Inner>, action: Action, kind: ClaimKind) {
         let id = action.id;
-        let Some(busy) = Busy::with(&claiming, id) else { return };
+        let Some(busy) = Busy::with(&self.at_work, id) else { return };
         tokio::spawn(async move {
             let claimed = self.claim(&action.tenant, id, kind, None).await;
             drop(busy);

@@ -29,7 +29,7 @@ use tokio::sync::Mutex;
 use crate::components::{Effects, LookupReport, Verdict};
 use crate::dispatch::Parcel;
 use crate::places::QueueFull;
-use crate::reaper::{Busy, Claiming};
+use crate::reaper::Busy;
 use crate::{Gate, GateError, Inner, execute, plan, request};
 
 /// Who says what a lookup found.
@@ -155,8 +155,8 @@ impl Gate {
 impl Inner {
     /// Looks in a task of its own; whoever else decides on the same row finds it
     /// put off, and leaves it alone until this look may have failed.
-    pub(crate) fn look_up_later(self: Arc<Inner>, due: Due, ask: Vec<Ordinal>, claiming: Claiming) {
-        let Some(busy) = Busy::with(&claiming, due.action.id) else { return };
+    pub(crate) fn look_up_later(self: Arc<Inner>, due: Due, ask: Vec<Ordinal>) {
+        let Some(busy) = Busy::with(&self.at_work, due.action.id) else { return };
         tokio::spawn(async move {
             let id = due.action.id;
             if let Err(error) = self.look_up_due(due, &ask).await {

@@ -175,6 +175,13 @@ fn an_operator_asks_at_once_and_after_the_budget_is_spent() {
         settled(rig, id).await;
         let action = rig.settle(id).await;
         assert_eq!((action.state, action.repeats_left), (State::OutcomeUnknown, 0));
+        // It may still be under way: then it is this one that the provider fails.
+        let wait = async {
+            while looks(rig) < 2 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(LONG, wait).await.expect("nobody looked");
         let Reconciled { action, found } = reconcile(rig, id).await.unwrap();
         assert_eq!(
             (found.as_slice(), action.state),
@@ -258,9 +265,10 @@ struct Told {
 #[async_trait]
 impl Announce for Told {
     async fn waits_for_person(&self, action: &Action, at: Option<Ordinal>, why: &str) -> Result<(), String> {
+        let fails = self.fails.load(std::sync::atomic::Ordering::SeqCst);
         self.words.lock().unwrap().push((action.id, at, why.to_owned()));
         self.heard.notify_one();
-        match self.fails.load(std::sync::atomic::Ordering::SeqCst) {
+        match fails {
             true => Err("nobody is there".into()),
             false => Ok(()),
         }

@@ -364,7 +364,11 @@ impl Rig {
                 return action;
             }
             if action.state == State::OutcomeUnknown && !self.goes_on_by_itself(&action).await {
-                return action;
+                // Row and effects are two looks.
+                if self.row(id).await.version_counter == action.version_counter {
+                    return action;
+                }
+                continue;
             }
             if let Some(due) = action.next_attempt {
                 let now = self.store().now().await.unwrap();

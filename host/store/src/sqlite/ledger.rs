@@ -155,7 +155,7 @@ impl Ledger for SqliteStore {
         let clock = self.inner.clock.clone();
         self.inner
             .readers
-            .read(move |conn| {
+            .glance(move |conn| {
                 let live = conn
                     .prepare_cached(sql::STILL_LIVE)
                     .map_err(fault::statement)?
