@@ -11,7 +11,15 @@ use crate::StoreError;
 /// the process dies, however it dies.
 #[derive(Debug)]
 pub(crate) struct HostLock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for HostLock {
+    fn drop(&mut self) {
+        // Said, and not left to the closing: a process that was being started
+        // just now holds a copy of the file until its program runs.
+        let _ = self.file.unlock();
+    }
 }
 
 impl HostLock {
@@ -47,7 +55,7 @@ impl HostLock {
         let _ = file.rewind();
         let _ = write!(file, "{}", std::process::id());
         let _ = file.flush();
-        Ok(HostLock { _file: file })
+        Ok(HostLock { file })
     }
 }
 

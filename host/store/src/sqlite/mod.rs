@@ -123,7 +123,10 @@ impl SqliteStore {
 
     fn open_locked(options: SqliteOptions, lock: HostLock) -> Result<SqliteStore, StoreError> {
         let (mut writing, cursor) = connect::writer(&options)?;
-        let (memory, rewound) = opening::opened(&mut writing, &options, cursor)?;
+        let (memory, rewound) =
+            opening::opened(&mut writing, &options, cursor).map_err(|error| StoreError::CannotOpen {
+                what: format!("the database {} cannot be opened: {error}", options.path.display()),
+            })?;
         let reading = (0..options.readers.max(1))
             .map(|_| connect::reader(&options))
             .collect::<Result<Vec<_>, StoreError>>()?;
