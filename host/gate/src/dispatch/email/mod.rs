@@ -154,6 +154,9 @@ impl Mailer {
             Ok(answer) => sent(Transport::Answered(answer), None),
             Err(Failed::Refused(refusal)) => Dispatched::Refused(refusal),
             Err(Failed::NotSent { why, again }) => sent(Transport::NotSent(why), again),
+            Err(Failed::Lost(why)) if countersign_domain::planted::on("lost-mail-is-not-sent") => {
+                sent(Transport::NotSent(why.to_owned()), None)
+            }
             Err(Failed::Lost(why)) => sent(Transport::Lost(why.to_owned()), None),
         }
     }
