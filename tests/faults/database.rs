@@ -98,6 +98,34 @@ fn e05_p1_connections_lost_during_the_commit_of_a_claim_or_record_send_nothing_t
     eprintln!("{} losses, {claims} claims, {sends} sends", proxy.lost());
 }
 
+#[test]
+fn break_15_a_claim_that_waits_for_a_lock_across_the_approvals_end_is_refused_and_nothing_is_sent() {
+    let Some(cluster) = postgres::shared() else { skip!("it needs a PostgreSQL server") };
+    let database = cluster.database();
+    let stage = Stage::over(Some(cluster.url(&database)), LEASE, SEND);
+    let route = Route::idempotent(stage.provider.port(), "/keyed/**");
+    stage.install_probe("short", &grant("[approval]\nexpires_after = \"2s\"", &[route]));
+    let url = stage.url("/keyed/locked");
+    let arguments = serde_json::json!({ "mode": "writes", "url": url, "bodies": ["once"] });
+    let id = stage.approved("short", "locked", &arguments);
+    // It sleeps only if there is a row, and then holds it.
+    let lock = format!(
+        "select pg_sleep(3) from (select 1 from actions where encode(id, 'hex') = '{}' for update) as held",
+        id.replace('-', "")
+    );
+    let told = std::thread::scope(|scope| {
+        scope.spawn(|| cluster.sql(&database, &lock));
+        let sleeps = format!(
+            "select count(*) from pg_stat_activity where datname = '{database}' and wait_event = 'PgSleep'"
+        );
+        while cluster.sql("postgres", &sleeps) != "1" {}
+        stage.execute(&id)
+    });
+    assert_eq!((told.status(), told.ending().as_str()), (200, "expired approval_expired"), "{}", told.json);
+    assert_eq!(stage.provider.requests("/keyed/locked").len(), 0);
+    assert!(!stage.facts(&id).contains(&"claimed".to_owned()));
+}
+
 /// A server of its own, two hosts, and the faults.
 fn campaign(name: &str, fault: impl Fn(&Cluster, &str, &mut Seed) -> Vec<u64>) {
     let Some(cluster) = Cluster::new(&[]) else { return };

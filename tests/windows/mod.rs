@@ -16,6 +16,7 @@
 //! | "did not happen" while the send may still run | `unknown::break_9_…` |
 //! | a second write that nobody saw | `writes::break_23_…` |
 //! | approval after expiry, execution after it, claim before and write after | `expiry::…` |
+//! | a claim waits for a lock across the approval's end | `faults::database::break_15_…` |
 //! | a host stands still across the approval's end | `faults::pauses::a_host_that_sleeps_beyond_…` |
 //! | same key, other arguments | `reentry::p5_…` |
 //! | a host dies at each point, one effect or five | `crashes::p2_killed_at_every_point_…` |

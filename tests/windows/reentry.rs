@@ -98,7 +98,8 @@ fn break_21_after_an_upgrade_of_the_tool_a_caller_still_gets_its_own_stored_resu
     let id = stage.approved("refund", "old", &arguments);
     let first = stage.execute(&id).expect(200);
     let upgraded = guests::as_version(&guests::REFUND, "0.2.0");
-    let tool = stage.install(&upgraded, &grants::refund(stage.provider.port())).expect(201);
+    let grant = grants::sending_for(&grants::refund(stage.provider.port()), on.send());
+    let tool = stage.install(&upgraded, &grant).expect(201);
     let versions: Vec<String> = tool.json["versions"]
         .as_array()
         .expect("versions")
