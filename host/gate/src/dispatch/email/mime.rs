@@ -256,6 +256,43 @@ mod unit {
     }
 
     #[test]
+    fn k01_whatever_passes_the_check_is_written_clean() {
+        use countersign_domain::grant::Grant;
+        use countersign_domain::mail::{Mailbox, OutboundMail, check};
+        let text = "[email]\nfrom = \"b@example.com\"\nrecipients = [\"*@example.com\"]";
+        let grant: Grant = text.parse().unwrap();
+        let mut passed = 0;
+        // All of ASCII and Latin-1, and a sample of everything else.
+        let sample = (0..0x100).chain((0x100..0x11_0000).step_by(997)).filter_map(char::from_u32);
+        for c in sample {
+            let line = format!("{c}a {c}.{c}");
+            let asked = OutboundMail {
+                to: vec![Mailbox { name: Some(line.clone()), address: "a@example.com".into() }],
+                cc: vec![],
+                bcc: vec![],
+                subject: line.repeat(20),
+                text: Some(format!("{line}\r{line}\n.\r\n")),
+                html: None,
+                attachments: vec![Attachment {
+                    name: line.clone(),
+                    media_type: "text/plain".into(),
+                    content: line.into_bytes(),
+                }],
+            };
+            if let Ok(mail) = check(&asked, grant.email().unwrap()) {
+                passed += 1;
+                let written = write(&mail, "<id@example.com>", DATE);
+                assert!(is_clean(&written), "{c:?}");
+                let heads = String::from_utf8(written).unwrap();
+                let lines =
+                    heads.lines().filter(|line| line.starts_with("Subject:") || line.starts_with("To:"));
+                assert_eq!(lines.count(), 2, "{c:?}: {heads}");
+            }
+        }
+        assert!(passed > 1000, "{passed}");
+    }
+
+    #[test]
     fn what_is_not_clean_is_seen() {
         assert!(is_clean(b"a\r\n\r\nb\r\n"));
         let long = [vec![b'x'; 999], b"\r\n".to_vec()].concat();

@@ -301,6 +301,10 @@ async fn k02_an_end_before_the_first_byte_of_the_mail_hands_nothing_over_and_is_
         assert_eq!(dispatched, Dispatched::Refused(Refusal::Rejected(said.into())), "{name}");
         assert_eq!((noted.lines.len(), noted.whole), (0, 0), "{name}: {noted:?}");
     }
+    // Servers that make strangers wait do so for minutes.
+    let (dispatched, _) = sent(answers("RCPT", "450 4.2.0 greylisted")).await;
+    let Dispatched::Sent { retry_after: Some(rest), .. } = dispatched else { panic!("{dispatched:?}") };
+    assert_eq!(rest, Duration::from_secs(60));
     let (dispatched, noted) = sent(answers("EHLO", "250-sink\r\n250 SIZE 100")).await;
     assert_eq!(dispatched, Dispatched::Refused(Refusal::BodyTooLarge(100)));
     assert_eq!(noted.count("MAIL"), 0);
