@@ -16,9 +16,11 @@ struct Normal {
 
 impl Normal {
     fn of(stage: &Stage) -> Normal {
+        let machine = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let replace = vec![
             (stage.provider.port().to_string(), "12111".to_owned()),
             (stage.host.address(), "127.0.0.1:7171".to_owned()),
+            (format!("{} pid {}", machine.trim(), stage.host.pid()), "pid 1".to_owned()),
             (format!("pid {}", stage.host.pid()), "pid 1".to_owned()),
             (stage.host.folder().display().to_string(), "DATA".to_owned()),
             (guests::folder().display().to_string(), "GUESTS".to_owned()),
