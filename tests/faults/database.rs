@@ -129,6 +129,10 @@ fn break_15_a_claim_that_waits_for_a_lock_across_the_approvals_end_is_refused_an
 /// A server of its own, two hosts, and the faults.
 fn campaign(name: &str, fault: impl Fn(&Cluster, &str, &mut Seed) -> Vec<u64>) {
     let Some(cluster) = Cluster::new(&[]) else { return };
+    campaign_on(cluster, name, fault);
+}
+
+fn campaign_on(cluster: Cluster, name: &str, fault: impl Fn(&Cluster, &str, &mut Seed) -> Vec<u64>) {
     let database = cluster.database();
     let mut seed = Seed::of_this_run(name);
     let fleet = Fleet::over(2, cluster.url(&database), LEASE, SEND);
@@ -194,6 +198,22 @@ fn fi_3_a_server_that_stands_still_under_load_and_goes_on_loses_nothing_and_send
             std::thread::sleep(Duration::from_millis(500 + seed.below(1_000) as u64));
             faults.push(now());
             cluster.pause(Duration::from_secs(long(3, 30) as u64));
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        faults
+    });
+}
+
+#[test]
+fn fi_3_a_server_whose_disk_is_full_acknowledges_nothing_that_it_cannot_keep_and_goes_on_when_there_is_room()
+{
+    let Some(cluster) = Cluster::on_small_disk("200m") else { return };
+    campaign_on(cluster, "disk full", |cluster, _, seed| {
+        let mut faults = Vec::new();
+        for _ in 0..long(2, 50) {
+            std::thread::sleep(Duration::from_millis(1_000 + seed.below(1_000) as u64));
+            faults.push(now());
+            cluster.fill_disk(Duration::from_secs(2));
         }
         std::thread::sleep(Duration::from_secs(1));
         faults

@@ -133,7 +133,9 @@ fn fi_1_hosts_killed_at_random_where_keys_are_forgotten_repeat_inside_the_window
             }
         });
     });
-    let table = load.judge(&items, &[], |_| true);
+    let mut table = load.judge(&items, &[], |_| true);
+    // Where clocks are moved, times tell nothing.
+    table.kills = kills.len();
     let table = table.hold(&format!("kills, keys forgotten, {}", name(on)), &seed, LONGEST);
     assert!(table.actions > 20 && kills.len() > 3, "a run without load or kills shows nothing: {table}");
 }

@@ -122,7 +122,8 @@ fn fi_6_upstream_faults_at_random_make_what_may_be_repeated_once_and_send_what_m
         }
     });
     stage.provider.clear_faults();
-    let table = load.judge(&items, &[], |kind| kind == Kind::Manual);
+    let mut table = load.judge(&items, &[], |kind| kind == Kind::Manual);
+    table.kills = faults;
     let table = table.hold("upstream faults", &seed, Duration::from_secs(1));
     assert!(table.actions > 15 && table.doubts > 3, "a run without load or faults shows nothing: {table}");
     let grown = resident(stage.host.pid()).saturating_sub(before) >> 20;

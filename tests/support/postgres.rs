@@ -42,6 +42,8 @@ pub struct Cluster {
     bin: PathBuf,
     settings: Vec<String>,
     guard: Mutex<Option<Child>>,
+    /// Its data is on a disk of its own.
+    is_mounted: bool,
 }
 
 /// Where the server's programs are; `None` where there is no PostgreSQL.
@@ -81,17 +83,37 @@ impl Cluster {
     /// Makes a server with these settings and starts it; `None`, and said so, where there is no
     /// PostgreSQL.
     pub fn new(settings: &[&str]) -> Option<Cluster> {
-        let cluster = Cluster::empty(settings)?;
-        let made = as_server(&cluster.program("initdb"))
+        Cluster::empty(settings).map(Cluster::initialised)
+    }
+
+    /// The same with its data on a small disk (in memory) of its own; `None`, and said so, also
+    /// where this user may not mount one.
+    pub fn on_small_disk(size: &str) -> Option<Cluster> {
+        let mut cluster = Cluster::empty(&[])?;
+        std::fs::create_dir(cluster.data()).expect("a folder for its data");
+        let options = format!("size={size},mode=0700");
+        let mount = ["-t", "tmpfs", "-o", &options, "tmpfs"];
+        let mounted = Command::new("mount").args(mount).arg(cluster.data()).output();
+        if !mounted.is_ok_and(|output| output.status.success()) {
+            super::skipped("a small file system cannot be mounted here");
+            return None;
+        }
+        cluster.is_mounted = true;
+        let _ = Command::new("chown").arg("postgres").arg(cluster.data()).status();
+        Some(cluster.initialised())
+    }
+
+    fn initialised(self) -> Cluster {
+        let made = as_server(&self.program("initdb"))
             .args(["--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C"])
             .arg("--pgdata")
-            .arg(cluster.data())
-            .current_dir(&cluster.folder)
+            .arg(self.data())
+            .current_dir(&self.folder)
             .output()
             .expect("initdb");
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
-        cluster.start();
-        Some(cluster)
+        self.start();
+        self
     }
 
     /// A server without data, not started.
@@ -107,7 +129,7 @@ impl Cluster {
         // The server's own user makes its files in here.
         let _ = Command::new("chown").arg("postgres").arg(&folder).status();
         let settings = settings.iter().map(ToString::to_string).collect();
-        Some(Cluster { folder, bin, settings, guard: Mutex::new(None) })
+        Some(Cluster { folder, bin, settings, guard: Mutex::new(None), is_mounted: false })
     }
 
     /// One of the server's programs.
@@ -160,14 +182,15 @@ impl Cluster {
     }
 
     /// The main process.
-    fn postmaster(&self) -> u32 {
-        let text = std::fs::read_to_string(self.data().join("postmaster.pid")).expect("a running server");
-        text.lines().next().and_then(|line| line.trim().parse().ok()).expect("its number")
+    fn postmaster(&self) -> Option<u32> {
+        let text = std::fs::read_to_string(self.data().join("postmaster.pid")).ok()?;
+        text.lines().next().and_then(|line| line.trim().parse().ok())
     }
 
     /// All of its processes, the main one first.
     fn processes(&self) -> Vec<u32> {
-        let main = self.postmaster();
+        // It may have ended by itself.
+        let Some(main) = self.postmaster() else { return Vec::new() };
         let children = Command::new("ps").args(["-o", "pid=", "--ppid", &main.to_string()]).output();
         let children = children.map(|said| said.stdout).unwrap_or_default();
         let children = String::from_utf8_lossy(&children);
@@ -187,6 +210,24 @@ impl Cluster {
         // Nobody removes it for a server that was killed, and another may have its number by then.
         let _ = std::fs::remove_file(self.data().join("postmaster.pid"));
         let _ = std::fs::remove_file(self.socket());
+    }
+
+    /// Fills its disk, for that long. A server that could not bear it is started again.
+    pub fn fill_disk(&self, time: Duration) {
+        let path = self.data().join("everything");
+        let mut file = std::fs::File::create(&path).expect("a file");
+        while std::io::Write::write_all(&mut file, &[0; 65_536]).is_ok() {}
+        while std::io::Write::write_all(&mut file, &[0; 512]).is_ok() {}
+        std::thread::sleep(time);
+        std::fs::remove_file(path).expect("room");
+        let until = Instant::now() + Duration::from_secs(3);
+        while !self.answers() {
+            if Instant::now() > until {
+                self.kill();
+                return self.start();
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Stops all of its processes where they are, for that long.
@@ -247,14 +288,16 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         if let Some(mut guard) = self.guard.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // A server whose processes were stopped would not hear that it should end.
-            if let Ok(text) = std::fs::read_to_string(self.data().join("postmaster.pid"))
-                && let Some(pid) = text.lines().next().and_then(|line| line.trim().parse::<u32>().ok())
+            if let Some(pid) = self.postmaster()
                 && Path::new(&format!("/proc/{pid}")).exists()
             {
                 signal(pid, "QUIT");
             }
             drop(guard.stdin.take());
             let _ = guard.wait();
+        }
+        if self.is_mounted {
+            let _ = Command::new("umount").arg("-l").arg(self.data()).status();
         }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
