@@ -49,6 +49,12 @@ enum Command {
     /// A provider for tests and the demo
     #[command(hide = true)]
     Provider(provider::ProviderArgs),
+    /// Compiles one component for a host; what that host starts
+    #[command(hide = true)]
+    CompileComponent,
+    /// Runs components for a host; what that host starts
+    #[command(hide = true)]
+    GuestProcess,
     #[command(flatten)]
     Verb(cli::Verb),
 }
@@ -69,6 +75,8 @@ fn main() -> ExitCode {
         }
         Command::Serve(args) => plant(&args).and_then(|()| on_runtime(serve::run(args, connection.data_dir))),
         Command::Provider(args) => on_runtime(provider::run(args)),
+        Command::CompileComponent => countersign_sandbox::compile_component().map_err(anyhow::Error::msg),
+        Command::GuestProcess => countersign_sandbox::guest_process().map_err(anyhow::Error::msg),
     };
     match ran {
         Ok(()) => ExitCode::SUCCESS,

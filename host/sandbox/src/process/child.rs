@@ -26,14 +26,15 @@ use super::link::{Inbox, Link, frame};
 use super::spawn::{ProcessCommand, Running};
 use super::wire::{Ask, FromGuest, Said, Start, ToGuest};
 use crate::effect_gate::EffectGate;
+use crate::limits;
 
 /// How much longer than its wall limit a call may take to come back: its process
 /// may be busy with others. Chosen.
 const MARGIN: Duration = Duration::from_secs(10);
-/// Bytes of a message beyond the parts that a grant limits: header lists, URLs,
-/// manifests, and the marks of JSON around them.
-const MESSAGE: u64 = 4 << 20;
-
+/// Bytes of a message beyond the parts that a grant limits: what one host call
+/// takes over from a component (a mail), at six bytes for a control character,
+/// and the marks of JSON around it.
+const MESSAGE: u64 = 6 * limits::HOST_CALL_BYTES as u64 + (1 << 20);
 /// Effects that one call may ask for, let through or not. Far more than any grant
 /// allows, so that only a process that has lost its mind gets there.
 const EFFECTS: u32 = 100_000;
