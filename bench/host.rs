@@ -25,8 +25,13 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts one whose refund tool may post to this port.
+    /// Starts one on a file, whose refund tool may post to this port.
     pub fn start(upstream: u16) -> anyhow::Result<Host> {
+        Host::start_on(None, upstream)
+    }
+
+    /// Starts one on this database.
+    pub fn start_on(store: Option<&str>, upstream: u16) -> anyhow::Result<Host> {
         let folder = tempfile::tempdir_in(std::env::var_os("COUNTERSIGN_BENCH_DIR").unwrap_or(".".into()))
             .or_else(|_| tempfile::tempdir())?;
         let binary = env!("CARGO_BIN_EXE_countersign");
@@ -34,6 +39,7 @@ impl Host {
         let mut child = Command::new(binary)
             .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(folder.path())
+            .args(store.iter().flat_map(|store| ["--store", store]))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

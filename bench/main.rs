@@ -10,6 +10,7 @@ mod bare;
 mod fresh;
 mod host;
 mod http;
+mod postgres;
 mod upstream;
 
 use std::sync::Arc;
@@ -36,6 +37,9 @@ fn main() -> anyhow::Result<()> {
         }
         if wanted("whole") {
             whole().await?;
+        }
+        if wanted("postgres") {
+            postgres::measure().await?;
         }
         if wanted("replay") {
             replay().await?;
