@@ -35,6 +35,9 @@ pub(super) struct Postgres {
     connections: Option<usize>,
     /// `flushed` or `applied`.
     durability: Option<String>,
+    /// Certificates in PEM of authorities that vouch for the server, beside the
+    /// public ones.
+    ca_file: Option<PathBuf>,
     /// The password, where it shall not stand in the URL.
     password: Option<Source>,
 }
@@ -71,6 +74,12 @@ pub(super) fn place(
                 return Err(invalid("postgres.durability", other.to_owned(), why));
             }
         };
+        if let Some(file) = postgres.ca_file {
+            let file = beside.join(file);
+            options.roots = std::fs::read(&file).map_err(|error| {
+                invalid("postgres.ca_file", file.display().to_string(), error.to_string())
+            })?;
+        }
         // One line break at the end, as editors leave it, is none of it.
         options.password = password.map(|text| text.trim_end_matches(['\r', '\n']).to_owned());
         return Ok(StorePlace::Postgres(Box::new(options)));

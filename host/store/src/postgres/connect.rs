@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio_postgres::config::SslMode;
+use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, NoTls, Row, Statement};
+use tokio_postgres::{Client, Config, Connection, Row, Socket, Statement};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::fault::{self, Failed};
-use super::{PostgresOptions, moved, sql};
+use super::{PostgresOptions, moved, sql, tls};
 use crate::StoreError;
 
 /// The oldest server: `xid8` and its functions are of 13, and 13 is no longer
@@ -39,25 +40,18 @@ fn cannot(what: String) -> StoreError {
 /// # Errors
 /// [`StoreError::CannotOpen`].
 pub(crate) fn config(url: &str) -> Result<Config, StoreError> {
-    const NO_TLS: &str = "the database's URL asks for TLS (sslmode), which this version cannot speak to a database yet: \
-         reach it through a Unix socket, a private network or a tunnel, and say sslmode=disable";
-    if ["sslmode=require", "sslmode=verify-ca", "sslmode=verify-full"].iter().any(|asks| url.contains(asks)) {
-        return Err(cannot(NO_TLS.into()));
-    }
-    let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+    let mut config: Config = tls::verified(url).parse().map_err(|error: tokio_postgres::Error| {
         cannot(format!(
             "the database's URL cannot be read ({}); it looks like postgres://user:password@host:5432/database",
             fault::text(&error)
         ))
     })?;
-    if config.get_ssl_mode() == SslMode::Require {
-        return Err(cannot(NO_TLS.into()));
-    }
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         return Err(cannot(
             "the database's URL names no host: write postgres://user@host:5432/database".into(),
         ));
     }
+    tls::unless_said(url, &mut config);
     if config.get_application_name().is_none() {
         config.application_name("countersign");
     }
@@ -89,26 +83,62 @@ pub(crate) struct Conn {
     prepared: HashMap<(usize, usize), Statement>,
 }
 
-/// A connection that has not been set yet, and the driver of its socket.
-pub(crate) type Raw =
-    (Client, tokio_postgres::Connection<tokio_postgres::Socket, tokio_postgres::tls::NoTlsStream>);
+/// The driver of a connection's socket.
+pub(crate) type Driver = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
-/// Reaches the server.
-///
-/// # Errors
-/// [`StoreError::Unavailable`]; [`StoreError::CannotOpen`] where waiting would
-/// not help.
-pub(crate) async fn reach(config: &Config) -> Result<Raw, StoreError> {
-    config.connect(NoTls).await.map_err(|error| {
-        let what = format!("the database {} cannot be reached: {}", place(config), fault::text(&error));
-        match error.code().map(|code| code.code().to_owned()).as_deref() {
-            Some("3D000") => cannot(format!("{what}; make it with createdb")),
-            Some("28P01" | "28000") => cannot(format!(
-                "{what}; look at the user and password in the URL, and at the server's pg_hba.conf"
-            )),
-            _ => StoreError::Unavailable { what },
+/// A server, and how it is reached.
+#[derive(Clone)]
+pub(crate) struct Address {
+    config: Config,
+    tls: MakeRustlsConnect,
+}
+
+impl Address {
+    /// From what the operator says.
+    ///
+    /// # Errors
+    /// [`StoreError::CannotOpen`].
+    pub(crate) fn new(options: &PostgresOptions) -> Result<Address, StoreError> {
+        let mut config = config(&options.url)?;
+        if let Some(password) = &options.password {
+            config.password(password);
         }
-    })
+        Ok(Address { config, tls: tls::connector(&options.roots)? })
+    }
+
+    /// What the URL says, with what goes without saying.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The database, its host and port, for messages.
+    pub(crate) fn place(&self) -> String {
+        place(&self.config)
+    }
+
+    /// Reaches the server: a connection that has not been set yet, and the
+    /// driver of its socket.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`]; [`StoreError::CannotOpen`] where waiting would
+    /// not help.
+    pub(crate) async fn reach(&self) -> Result<(Client, Driver), StoreError> {
+        self.config.connect(self.tls.clone()).await.map_err(|error| {
+            let text = fault::text(&error);
+            let what = format!("the database {} cannot be reached: {text}", self.place());
+            match error.code().map(|code| code.code().to_owned()).as_deref() {
+                Some("3D000") => cannot(format!("{what}; make it with createdb")),
+                Some("28P01" | "28000") => cannot(format!(
+                    "{what}; look at the user and password in the URL, and at the server's pg_hba.conf"
+                )),
+                _ if text.contains("TLS") => cannot(format!(
+                    "{what}; name the authority that signed the server's certificate (ca_file under [postgres]), or, \
+                     where nobody else is on the network, say sslmode=disable in the URL"
+                )),
+                _ => StoreError::Unavailable { what },
+            }
+        })
+    }
 }
 
 /// Sets a connection, and looks at what the server is.
@@ -184,7 +214,7 @@ impl Server {
 
 /// The connections.
 pub(crate) struct Pool {
-    config: Config,
+    address: Address,
     options: PostgresOptions,
     turns: Semaphore,
     idle: Mutex<Vec<Conn>>,
@@ -195,7 +225,7 @@ pub(crate) struct Pool {
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pool").field("place", &place(&self.config)).finish_non_exhaustive()
+        f.debug_struct("Pool").field("place", &self.address.place()).finish_non_exhaustive()
     }
 }
 
@@ -205,13 +235,13 @@ fn closed() -> StoreError {
 
 impl Pool {
     pub(crate) fn new(
-        config: Config,
+        address: Address,
         options: PostgresOptions,
         rewound: Arc<AtomicBool>,
         newest: moved::Newest,
     ) -> Pool {
         let turns = Semaphore::new(options.connections.max(1));
-        Pool { config, turns, idle: Mutex::default(), options, rewound, newest }
+        Pool { address, turns, idle: Mutex::default(), options, rewound, newest }
     }
 
     /// Waits for a turn and a connection.
@@ -236,7 +266,7 @@ impl Pool {
                 None => break,
             }
         }
-        let (client, driver) = reach(&self.config).await.map_err(unavailable)?;
+        let (client, driver) = self.address.reach().await.map_err(unavailable)?;
         tokio::spawn(drive(driver));
         let conn = set(client, &self.options).await.map_err(unavailable)?;
         if moved::look(&conn.client, &self.newest).await.map_err(unavailable)? {
@@ -262,7 +292,7 @@ fn unavailable(error: StoreError) -> StoreError {
     }
 }
 
-async fn drive(driver: tokio_postgres::Connection<tokio_postgres::Socket, tokio_postgres::tls::NoTlsStream>) {
+async fn drive(driver: Driver) {
     if let Err(error) = driver.await {
         tracing::debug!(error = fault::text(&error), "a connection to the database ended");
     }

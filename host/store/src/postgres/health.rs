@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use countersign_domain::id::Digest;
 use countersign_domain::time::Timestamp;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, Config, Error, Row};
 
-use super::{PostgresOptions, PostgresStore, connect, fault, migrate, sql};
+use super::connect::{self, Address};
+use super::{PostgresOptions, PostgresStore, fault, migrate, sql, tls};
 use crate::StoreError;
 use crate::health::{self, CENSUS, Census, Examination, Finding, GRANTS_IN_FORCE};
 
@@ -56,17 +57,15 @@ impl PostgresStore {
 /// Looks at a database without changing anything. `now`: the host's clock.
 pub async fn examine(options: &PostgresOptions, now: impl Fn() -> Timestamp) -> Examination {
     let mut found = Examination::default();
-    let mut config = match connect::config(&options.url) {
-        Ok(config) => config,
+    let address = match Address::new(options) {
+        Ok(address) => address,
         Err(error) => {
             found.findings.push(Finding::failure("store", error.to_string(), "correct `store`"));
             return found;
         }
     };
-    if let Some(password) = &options.password {
-        config.password(password);
-    }
-    let (client, driver) = match connect::reach(&config).await {
+    let config = address.config();
+    let (client, driver) = match address.reach().await {
         Ok(reached) => reached,
         Err(error) => {
             let advice = "see that the server runs and that `store` names it, its user and its database";
@@ -75,9 +74,9 @@ pub async fn examine(options: &PostgresOptions, now: impl Fn() -> Timestamp) -> 
         }
     };
     let driver = tokio::spawn(driver);
-    found.findings.push(Finding::good("store", format!("{} answers", connect::place(&config))));
-    found.findings.push(way(&config));
-    if let Err(error) = look(&client, &config, options, now, &mut found).await {
+    found.findings.push(Finding::good("store", format!("{} answers", address.place())));
+    found.findings.push(way(config));
+    if let Err(error) = look(&client, config, options, now, &mut found).await {
         let words = format!("the server could not be asked about itself: {}", fault::text(&error));
         found.findings.push(Finding::failure("server", words, "see the server's log"));
     }
@@ -117,7 +116,7 @@ async fn look(
     ));
     found.findings.push(clocks(client, now).await?);
     found.findings.push(connections(&row, options)?);
-    if is_local(config) {
+    if tls::is_here(config) {
         found.folder = row.try_get::<_, Option<String>>("folder")?.map(PathBuf::from);
     }
 
@@ -141,25 +140,19 @@ async fn look(
     Ok(())
 }
 
-fn is_local(config: &Config) -> bool {
-    config.get_hosts().iter().all(|host| match host {
-        Host::Unix(_) => true,
-        Host::Tcp(name) => {
-            name == "localhost" || name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
-        }
-    })
-}
-
 /// Nobody but the network sees what goes to the database, or somebody might.
 fn way(config: &Config) -> Finding {
     const CHECK: &str = "way";
-    if is_local(config) {
+    if tls::is_here(config) {
         return Finding::good(CHECK, "the database is on this machine");
+    }
+    if config.get_ssl_mode() == SslMode::Require {
+        return Finding::good(CHECK, "the connection to the database is encrypted, and the server verified");
     }
     Finding::warning(
         CHECK,
         "the database is on another machine, and the connection to it is not encrypted",
-        "keep it on a private network, or lead it through a tunnel",
+        "take sslmode=disable out of the URL, or keep the database on a private network",
     )
 }
 
@@ -288,6 +281,8 @@ mod tests {
         let config = |url: &str| connect::config(url).unwrap();
         assert_eq!(way(&config("postgres://u@127.0.0.1/d")).level, Level::Good);
         assert_eq!(way(&config("host=/run/postgresql user=u")).level, Level::Good);
-        assert_eq!(way(&config("postgres://u@db.example.com/d")).level, Level::Warning);
+        assert_eq!(way(&config("postgres://u@db.example.com/d")).level, Level::Good);
+        let clear = way(&config("postgres://u@db.example.com/d?sslmode=disable"));
+        assert_eq!(clear.level, Level::Warning);
     }
 }

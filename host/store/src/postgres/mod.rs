@@ -17,6 +17,7 @@ mod record;
 mod registry;
 mod rows;
 mod sql;
+mod tls;
 #[cfg(test)]
 mod tests;
 mod wake;
@@ -28,9 +29,8 @@ use std::time::Duration;
 
 pub use health::examine;
 use tokio::sync::broadcast;
-use tokio_postgres::Config;
 
-use self::connect::Pool;
+use self::connect::{Address, Pool};
 use self::wake::Wake;
 use crate::StoreError;
 use crate::ledger::Changed;
@@ -66,6 +66,9 @@ pub struct PostgresOptions {
     pub url: String,
     /// The password, where it does not stand in the URL. Never shown.
     pub password: Option<String>,
+    /// Certificates, in PEM, of authorities that may vouch for the server, beside
+    /// the public ones.
+    pub roots: Vec<u8>,
     /// Connections that steps and reads take turns with, at least one.
     pub connections: usize,
     /// How long to wait for a turn, and for an answer. A step that got no answer
@@ -88,6 +91,7 @@ impl PostgresOptions {
         PostgresOptions {
             url: url.into(),
             password: None,
+            roots: Vec::new(),
             // Chosen: a server on a few cores does most work with about eight
             // connections and half of that with a hundred; raise it with the
             // server's cores.
@@ -144,11 +148,8 @@ impl PostgresStore {
     /// [`StoreError::CannotOpen`] with what is wrong, where, and what to do;
     /// [`StoreError::Unavailable`] where waiting may help.
     pub async fn open(options: PostgresOptions) -> Result<PostgresStore, StoreError> {
-        let mut config: Config = connect::config(&options.url)?;
-        if let Some(password) = &options.password {
-            config.password(password);
-        }
-        let place = connect::place(&config);
+        let address = Address::new(&options)?;
+        let place = address.place();
         let named = |error: StoreError| match error {
             StoreError::CannotOpen { what } if !what.contains(&place) => {
                 StoreError::CannotOpen { what: format!("the database {place} cannot be used: {what}") }
@@ -156,7 +157,7 @@ impl PostgresStore {
             other => other,
         };
         // A connection of its own: what a migration does to a session goes with it.
-        let (client, driver) = connect::reach(&config).await.map_err(named)?;
+        let (client, driver) = address.reach().await.map_err(named)?;
         let driver = tokio::spawn(driver);
         let conn = connect::set(client, &options).await.map_err(named)?;
         migrate::run(&conn.client, migrate::ALL).await.map_err(named)?;
@@ -170,9 +171,9 @@ impl PostgresStore {
         let _ = driver.await;
         // Chosen: a receiver that lags behind by so many only polls sooner.
         let (changes, _) = broadcast::channel(1024);
-        let wake = Wake::start(config.clone(), options.clone(), changes.clone()).await.map_err(named)?;
+        let wake = Wake::start(address.clone(), options.clone(), changes.clone()).await.map_err(named)?;
         let durable = options.durability.setting();
-        let pool = Pool::new(config, options, rewound.clone(), newest);
+        let pool = Pool::new(address, options, rewound.clone(), newest);
         let inner = Inner { place: place.clone(), pool, changes, wake, durable, rewound };
         Ok(PostgresStore { inner: Arc::new(inner) })
     }

@@ -14,9 +14,10 @@ use std::time::Duration;
 use countersign_domain::id::TenantId;
 use tokio::sync::{broadcast, mpsc};
 use tokio::task::AbortHandle;
-use tokio_postgres::{AsyncMessage, Client, Config};
+use tokio_postgres::{AsyncMessage, Client, Statement};
 
-use super::{PostgresOptions, connect, fault, sql};
+use super::connect::{self, Address};
+use super::{PostgresOptions, fault, sql};
 use crate::ledger::Changed;
 
 /// The longest text of one notification. The server takes less than 8000 bytes.
@@ -41,15 +42,15 @@ impl Wake {
     /// Starts listening. The first connection is there when this returns, so
     /// that no change after it goes by unheard.
     pub(crate) async fn start(
-        config: Config,
+        address: Address,
         options: PostgresOptions,
         changes: broadcast::Sender<Changed>,
     ) -> Result<Wake, crate::StoreError> {
         // More than that waits for nobody: the wake-ups beyond are dropped.
         let (outbox, inbox) = mpsc::channel(4096);
         let post = Arc::new(Post { origin: uuid::Uuid::new_v4().simple().to_string(), changes });
-        let line = Line::open(&config, &options, post.clone()).await?;
-        let task = tokio::spawn(serve(config, options, post, inbox, line)).abort_handle();
+        let line = Line::open(&address, &options, post.clone()).await?;
+        let task = tokio::spawn(serve(address, options, post, inbox, line)).abort_handle();
         Ok(Wake { outbox, task })
     }
 
@@ -97,6 +98,7 @@ fn read(line: &str) -> Option<Changed> {
 /// The connection; it ends when the server, or the network, says so.
 struct Line {
     client: Client,
+    notify: Statement,
     driver: tokio::task::JoinHandle<()>,
 }
 
@@ -108,11 +110,11 @@ impl Drop for Line {
 
 impl Line {
     async fn open(
-        config: &Config,
+        address: &Address,
         options: &PostgresOptions,
         post: Arc<Post>,
     ) -> Result<Line, crate::StoreError> {
-        let (client, driver) = connect::reach(config).await?;
+        let (client, driver) = address.reach().await?;
         let driver = tokio::spawn(async move {
             let mut driver = pin!(driver);
             loop {
@@ -128,16 +130,17 @@ impl Line {
             }
         });
         let conn = connect::set(client, options).await?;
-        let line = Line { client: conn.client, driver };
+        let client = conn.client;
         let say = |error: tokio_postgres::Error| fault::read(&error);
-        line.client.batch_execute(sql::NOTIFY_SETTINGS).await.map_err(say)?;
-        line.client.batch_execute(sql::LISTEN).await.map_err(say)?;
-        Ok(line)
+        client.batch_execute(sql::NOTIFY_SETTINGS).await.map_err(say)?;
+        client.batch_execute(sql::LISTEN).await.map_err(say)?;
+        let notify = client.prepare(sql::NOTIFY).await.map_err(say)?;
+        Ok(Line { client, notify, driver })
     }
 }
 
 async fn serve(
-    config: Config,
+    address: Address,
     options: PostgresOptions,
     post: Arc<Post>,
     mut inbox: mpsc::Receiver<Changed>,
@@ -150,7 +153,7 @@ async fn serve(
             let pause = PAUSES[tries.min(PAUSES.len() - 1)];
             tries += 1;
             tokio::time::sleep(pause).await;
-            match Line::open(&config, &options, post.clone()).await {
+            match Line::open(&address, &options, post.clone()).await {
                 Ok(opened) => (line, tries) = (Some(opened), 0),
                 Err(error) => {
                     tracing::warn!(%error, "other hosts cannot be heard; waiting goes on by polling")
@@ -171,7 +174,7 @@ async fn serve(
             let Ok(next) = inbox.try_recv() else { break };
             text = format!("{text}\n{} {}", next.tenant, next.action);
         }
-        if open.client.query(sql::NOTIFY, &[&text]).await.is_err() {
+        if open.client.query(&open.notify, &[&text]).await.is_err() {
             line = None;
             continue;
         }

@@ -10,6 +10,7 @@ mod planted;
 mod proxy;
 mod schema;
 mod server;
+mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -62,15 +62,7 @@ fn servers_that_are_too_old_or_take_no_writes_are_refused_and_others_are_not() {
 }
 
 #[test]
-fn a_url_that_asks_for_tls_is_told_that_there_is_none_and_no_password_is_shown() {
-    for mode in ["require", "verify-ca", "verify-full"] {
-        let what =
-            connect::config(&format!("postgres://u:secret@h/d?sslmode={mode}")).unwrap_err().to_string();
-        assert!(
-            what.contains("TLS") && what.contains("sslmode=disable") && !what.contains("secret"),
-            "{what}"
-        );
-    }
+fn what_a_url_must_be_is_said_and_no_password_is_shown() {
     for bad in ["postgres://u:secret@h:x/d", "secret", "postgres:///d", ""] {
         let what = connect::config(bad).unwrap_err().to_string();
         assert!(what.contains("postgres://") && !what.contains("secret"), "{what}");
