@@ -16,9 +16,11 @@ use super::process::signal;
 /// How long a start may take on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Owns a server: it ends when this process does, because a pipe closes.
+/// Owns a server: it ends when this process does, because a pipe closes; and so do its files,
+/// unless it is said that they are needed again.
 const GUARD: &str = r#"dir=$1; shift; "$@" >>"$dir/log" 2>&1 & server=$!
-cat >/dev/null; kill -QUIT $server 2>/dev/null; wait $server"#;
+said=$(cat); kill -QUIT $server 2>/dev/null; wait $server
+if [ "$said" != keep ]; then umount -l "$dir/data" 2>/dev/null; rm -rf "$dir"; fi"#;
 
 /// What every server is started with; what a test wants comes after it.
 const SETTINGS: &[&str] = &[
@@ -204,7 +206,9 @@ impl Cluster {
             let _ = Command::new("sh").arg("-c").arg(format!("kill -KILL {pid} 2>/dev/null")).status();
         }
         if let Some(mut guard) = self.guard.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            drop(guard.stdin.take());
+            if let Some(mut pipe) = guard.stdin.take() {
+                let _ = std::io::Write::write_all(&mut pipe, b"keep");
+            }
             let _ = guard.wait();
         }
         // Nobody removes it for a server that was killed, and another may have its number by then.
