@@ -341,20 +341,6 @@ impl Inner {
         self.write_down(&attempt.action, attempt.id, conclusion, printed).await
     }
 
-    /// Returns when this host gives its attempts back, once nothing of this one
-    /// is being sent; nothing more of it will be.
-    async fn released(&self, attempt: &Attempt) {
-        let mut releasing = self.releasing.subscribe();
-        if releasing.wait_for(|releasing| *releasing).await.is_err() {
-            // The gate is gone, and whatever it ran with it.
-            return std::future::pending().await;
-        }
-        // Held across a send, its record included.
-        let mut progress = attempt.progress.lock().await;
-        // Why it was stopped before, if it was, says more.
-        progress.stop.get_or_insert(Stop::Released);
-    }
-
     /// An attempt that could not even begin.
     async fn give_back(&self, claimed: ClaimedAction, id: AttemptId, why: &GateError) -> Option<Box<Action>> {
         tracing::error!(action = %claimed.action.id, error = %why, "an attempt could not begin");

@@ -30,6 +30,7 @@ pub mod propose;
 pub mod quota;
 pub mod reaper;
 pub mod reconciler;
+mod release;
 pub mod request;
 pub mod resolve;
 pub mod signals;
@@ -180,18 +181,6 @@ impl Gate {
         self.inner.draining.send_replace(true);
         // Every place free means that no attempt runs.
         self.inner.places.all_free().await;
-    }
-
-    /// The same, but attempts that are not over within the limit are given back
-    /// as soon as nothing of theirs is being sent: another host, or the next
-    /// start, runs them again at once and from their records. A send is waited
-    /// for in any case; its own limit ends it.
-    pub async fn drain_within(&self, limit: Duration) {
-        let mut drained = std::pin::pin!(self.drain());
-        if tokio::time::timeout(limit, drained.as_mut()).await.is_err() {
-            self.inner.releasing.send_replace(true);
-            drained.await;
-        }
     }
 }
 
