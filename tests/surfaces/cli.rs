@@ -214,7 +214,10 @@ fn an_outcome_in_doubt_ends_5_and_is_resolved_from_the_command_line() {
     let id = stage.approved("probe", "doubt", &arguments);
     assert_eq!(script.run(&stage, &["execute", &id]).code, 5);
     script.run(&stage, &["effects", &id]);
-    script.run(&stage, &["resolve", &id, "--ordinal", "1", "--send", "1", "--did-not-happen", "--evidence", "asked"]);
+    script.run(
+        &stage,
+        &["resolve", &id, "--ordinal", "1", "--send", "1", "--did-not-happen", "--evidence", "asked"],
+    );
     let answer = stage.host.file("answer.txt");
     fs::write(
         &answer,

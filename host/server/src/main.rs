@@ -67,12 +67,10 @@ fn main() -> ExitCode {
             Ok(code) => return code,
             Err(error) => Err(error),
         },
-        Command::Doctor(args) => {
-            match on_runtime(doctor::run(args, connection.data_dir, connection.json)) {
-                Ok(code) => return code,
-                Err(error) => Err(error),
-            }
-        }
+        Command::Doctor(args) => match on_runtime(doctor::run(args, connection.data_dir, connection.json)) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Serve(args) => plant(&args).and_then(|()| on_runtime(serve::run(args, connection.data_dir))),
         Command::Provider(args) => on_runtime(provider::run(args)),
         Command::CompileComponent => countersign_sandbox::compile_component().map_err(anyhow::Error::msg),

@@ -235,7 +235,8 @@ pub fn load(args: &ServeArgs, data_dir: Option<PathBuf>) -> Result<Config, Confi
     let mut webhooks = Vec::new();
     for section in file.webhook {
         let source = &section.secret;
-        secret_files.extend(source.file.as_ref().map(|file| ("webhook.secret".to_owned(), beside.join(file))));
+        secret_files
+            .extend(source.file.as_ref().map(|file| ("webhook.secret".to_owned(), beside.join(file))));
         let key = value("webhook.secret", source, beside, &mut warnings)?;
         webhooks.push(webhook::webhook(section, &key)?);
     }
