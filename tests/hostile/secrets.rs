@@ -164,6 +164,9 @@ fn c06_a_secret_is_not_in_the_hosts_environment_or_command_line() {
         let bytes = std::fs::read(format!("/proc/{}/{part}", stage.host.pid())).expect("the process");
         assert!(!contains(&bytes, SECRET.as_bytes()), "{part}");
     }
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", stage.host.pid())).expect("its limits");
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("the limit");
+    assert_eq!(core.split_whitespace().filter(|word| *word == "0").count(), 2, "no core dump: {core}");
 }
 
 #[test]

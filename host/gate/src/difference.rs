@@ -62,8 +62,9 @@ impl Difference {
 
     /// What asks for more, in a few words.
     pub fn summary(&self) -> String {
-        let more: Vec<&str> =
+        let mut more: Vec<&str> =
             self.changes.iter().filter(|change| change.more).map(|change| change.what.as_str()).collect();
+        more.dedup();
         match more.split_at_checked(3) {
             Some((first, rest)) if !rest.is_empty() => {
                 format!("{}, and {} more", first.join(", "), rest.len())

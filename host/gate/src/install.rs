@@ -186,7 +186,12 @@ impl Gate {
         consent: &Consent,
     ) -> Result<InstalledTool, GateError> {
         let prospect = self.prospect(tenant, &candidate).await?;
-        if prospect.needs_yes() && *consent != Consent::To(prospect.confirm.clone()) {
+        // The same version with other code is refused by the store, whoever says
+        // yes to what it would get.
+        let version = &prospect.inspection.manifest.version;
+        let there = self.inner.store.tool(tenant, &prospect.name, Some(version)).await?;
+        let is_taken = there.is_some_and(|tool| tool.component != prospect.inspection.digest);
+        if !is_taken && prospect.needs_yes() && *consent != Consent::To(prospect.confirm.clone()) {
             return Err(GateError::NeedsYes(Box::new(prospect)));
         }
         let Prospect { name, inspection, grant, .. } = prospect;

@@ -100,6 +100,7 @@ impl OpenStore {
 /// # Errors
 /// The first thing that does not open: what, where, what to do.
 pub async fn open(config: &mut Config) -> anyhow::Result<Host> {
+    no_core_dump();
     let store = OpenStore::open(&config.store, config.after_restore).await?;
     let counted = store.clone();
     let metrics = Arc::new(Metrics::new(Some(Box::new(move || {
@@ -136,6 +137,16 @@ pub async fn open(config: &mut Config) -> anyhow::Result<Host> {
         },
     );
     Ok(Host { gate, store, metrics, webhooks })
+}
+
+/// This process holds secrets: what is left of it when it crashes is no file.
+fn no_core_dump() {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, Rlimit, setrlimit};
+        // Lowering a limit is always allowed; were it not, dumps are as before.
+        let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    }
 }
 
 /// Who holds a lease, for people who look: this process, on this machine.

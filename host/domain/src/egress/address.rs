@@ -1,8 +1,9 @@
 //! Addresses that are not the public internet.
 //!
-//! A table of our own, because no kept crate knows the whole of it: the standard
+//! A table of our own, because no crate knows the whole of it: the standard
 //! library's predicates leave out shared, benchmarking and reserved space, and
-//! `to_ipv4` sees nothing inside NAT64, 6to4 or Teredo. For IPv6 the rule is
+//! `to_ipv4` sees nothing inside NAT64, 6to4 or Teredo; `ip_network`, the nearest,
+//! calls IPv4-mapped and all of those global. For IPv6 the rule is
 //! turned round: only global unicast space (2000::/3) can be public, and the
 //! table names what is special inside and what is well known outside it.
 //!

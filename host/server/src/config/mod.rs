@@ -453,6 +453,14 @@ mod tests {
     }
 
     #[test]
+    fn c06_a_secret_of_the_configuration_is_shown_nowhere() {
+        let text = "[secrets]\nkey = { command = [\"printf\", \"sk_canary_in_debug\"] }";
+        let config = load_text(text).expect("a configuration");
+        assert_eq!(config.secrets.len(), 1);
+        assert!(!format!("{config:?} {config:#?}").contains("canary"), "{config:?}");
+    }
+
+    #[test]
     fn a_missing_secret_is_an_error_at_start_that_names_it() {
         for text in [
             "[secrets]\nstripe_key = { file = \"/nowhere/at/all\" }",
