@@ -104,6 +104,12 @@ impl EffectLog {
         }
     }
 
+    /// Whether [`EffectLog::next`] will compare the time with anything. Asking a
+    /// database for it is a round trip.
+    pub fn compares_time(&self) -> bool {
+        self.records.get(self.position).is_some_and(|record| record.set_aside)
+    }
+
     /// Takes in a row that was just recorded for the current call, in place of
     /// what stood there, and moves past it.
     pub fn settle(&mut self, record: EffectRecord) {

@@ -102,7 +102,10 @@ impl Attempt {
 
     async fn step(&self, progress: &mut Progress, effect: &Effect) -> Result<Passage, Stop> {
         let resolved = request::resolve(&self.grant, effect);
-        let now = self.gate.store.now().await.map_err(Stop::store)?;
+        let now = match progress.log.compares_time() {
+            true => self.gate.store.now().await.map_err(Stop::store)?,
+            false => self.action.updated,
+        };
         match progress.log.next(resolved.fingerprint, now) {
             Next::Replay(record) => {
                 self.count(progress, &record, &resolved);

@@ -257,7 +257,10 @@ impl Inner {
         self.reached(Point::AfterEnd, None).await;
         drop((place, live));
         let action = ended?;
-        self.nudge.notify_one();
+        // What has ended is not due; looking for what is costs a read.
+        if !action.state.is_terminal() {
+            self.nudge.notify_one();
+        }
         debug_assert_eq!(action.tenant, tenant);
         Some(action)
     }
@@ -326,6 +329,11 @@ impl Inner {
             }
             None => (no_log, None, None),
         };
+        // Compared with the deadline, of an attempt that was refused a claim.
+        let now = match &stop {
+            Some(Stop::ClaimRefused(row)) => self.store.now().await.unwrap_or(row.updated),
+            _ => attempt.action.updated,
+        };
         let conclusion = conclude(Remains {
             action: &attempt.action,
             log: &log,
@@ -333,7 +341,7 @@ impl Inner {
             stop,
             ended,
             cancel,
-            now: self.store.now().await.unwrap_or(attempt.action.updated),
+            now,
             retry: self.config.retry,
             jitter: crate::jitter(),
             result_misfit,

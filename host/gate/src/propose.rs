@@ -120,12 +120,11 @@ impl Gate {
             limits: run_limits(&grant),
             forbidden_headers: Arc::new(grant.forbidden_headers()),
         };
-        let preview = match inner.components.preview(call.clone()).await {
-            // What is not canonical JSON is no preview: it is shown, and hashed.
-            Some(preview) => CanonicalJson::of(&preview).ok(),
-            None => None,
-        };
-        let planned = inner.plan(&proposal.tool, &grant, call).await?;
+        let previewed = inner.components.preview(call.clone());
+        let (preview, planned) = tokio::join!(previewed, inner.plan(&proposal.tool, &grant, call));
+        // What is not canonical JSON is no preview: it is shown, and hashed.
+        let preview = preview.and_then(|preview| CanonicalJson::of(&preview).ok());
+        let planned = planned?;
         drop(place);
         let plan = canonical_plan(&planned.plan)?;
         let fingerprint = fingerprint::fingerprint(Approvable {

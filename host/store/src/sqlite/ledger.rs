@@ -203,7 +203,7 @@ impl Ledger for SqliteStore {
         let tenant = tenant.clone();
         self.inner
             .readers
-            .read(move |conn| {
+            .glance(move |conn| {
                 let found = params![tenant.as_str(), action.0.as_bytes()];
                 Ok(rows::collect(conn, sql::ACTION, found, rows::action)?.pop())
             })
@@ -225,7 +225,7 @@ impl Ledger for SqliteStore {
         let statement = if history { sql::EFFECTS_WITH_HISTORY } else { sql::EFFECTS };
         self.inner
             .readers
-            .read(move |conn| {
+            .glance(move |conn| {
                 let of = params![tenant.as_str(), action.0.as_bytes()];
                 rows::collect(conn, statement, of, |_, row| rows::effect(row))
             })

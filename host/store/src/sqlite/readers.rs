@@ -55,9 +55,9 @@ impl Readers {
         .unwrap_or_else(|error| Err(StoreError::Unavailable { what: format!("a read met a bug: {error}") }))
     }
 
-    /// Runs a read of one row that was written just now, where it stands, if a
-    /// connection is free: it takes some microseconds of memory, and the way to
-    /// another thread and back takes longer, before each first byte.
+    /// Runs a read of a few rows by their key where it is called, if a connection
+    /// is free: it takes some microseconds, and the way to another thread and back
+    /// takes longer. Not for lists, nor for what may be large.
     pub(crate) async fn glance<T, F>(&self, work: F) -> Result<T, StoreError>
     where
         F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,

@@ -53,7 +53,7 @@ impl Registry for SqliteStore {
         version: Option<&str>,
     ) -> Result<Option<InstalledTool>, StoreError> {
         let (tenant, name, version) = (tenant.clone(), name.clone(), version.map(str::to_owned));
-        self.inner.readers.read(move |conn| installed(conn, &tenant, &name, version.as_deref())).await
+        self.inner.readers.glance(move |conn| installed(conn, &tenant, &name, version.as_deref())).await
     }
 
     async fn tools(&self, tenant: &TenantId) -> Result<Vec<InstalledTool>, StoreError> {
@@ -146,7 +146,7 @@ impl Registry for SqliteStore {
         let token_id = token_id.to_owned();
         self.inner
             .readers
-            .read(move |conn| {
+            .glance(move |conn| {
                 Ok(rows::collect(conn, sql::PRINCIPAL, params![token_id], |_, row| rows::principal(row))?
                     .pop())
             })
@@ -172,7 +172,7 @@ impl Registry for SqliteStore {
         let (tenant, tool, actor) = (tenant.clone(), tool.clone(), actor.clone());
         self.inner
             .readers
-            .read(move |conn| {
+            .glance(move |conn| {
                 let of = params![tenant.as_str(), tool.as_str(), actor.as_str()];
                 let counted = rows::collect(conn, sql::PENDING, of, |_, row| {
                     let count = |at| row.get(at).map_err(fault::statement);
