@@ -32,6 +32,19 @@ impl Host {
 
     /// Starts one on this database.
     pub fn start_on(store: Option<&str>, upstream: u16) -> anyhow::Result<Host> {
+        let host = Host::launch(store)?;
+        host.install(upstream)?;
+        Ok(host)
+    }
+
+    /// Starts another on the same database, for the same callers.
+    pub fn beside(&self, store: &str) -> anyhow::Result<Host> {
+        let mut other = Host::launch(Some(store))?;
+        (other.agent, other.approver) = (self.agent.clone(), self.approver.clone());
+        Ok(other)
+    }
+
+    fn launch(store: Option<&str>) -> anyhow::Result<Host> {
         let folder = tempfile::tempdir_in(std::env::var_os("COUNTERSIGN_BENCH_DIR").unwrap_or(".".into()))
             .or_else(|_| tempfile::tempdir())?;
         let binary = env!("CARGO_BIN_EXE_countersign");
@@ -53,24 +66,30 @@ impl Host {
         }
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
         let url = url.context("the host did not start")?;
-        let token = |role: &str| -> anyhow::Result<String> {
-            Ok(std::fs::read_to_string(folder.path().join("tokens").join(role))?.trim().to_owned())
+        // Only the first host on a database makes tokens.
+        let token = |role: &str| {
+            let text = std::fs::read_to_string(folder.path().join("tokens").join(role)).unwrap_or_default();
+            text.trim().to_owned()
         };
-        let (agent, approver) = (token("agent")?, token("approver")?);
+        let (agent, approver) = (token("agent"), token("approver"));
+        let address = url.trim_start_matches("http://").to_owned();
+        Ok(Host { child, folder, address, agent, approver })
+    }
+
+    fn install(&self, upstream: u16) -> anyhow::Result<()> {
         let guests = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guest-examples");
         let grant = std::fs::read_to_string(format!("{guests}/refund/grant.local.toml"))?
             .replace("12111", &upstream.to_string());
-        let grant_file = folder.path().join("grant.toml");
+        let grant_file = self.folder.path().join("grant.toml");
         std::fs::write(&grant_file, grant)?;
-        let added = Command::new(binary)
+        let added = Command::new(env!("CARGO_BIN_EXE_countersign"))
             .args(["tool", "add", &format!("{guests}/prebuilt/refund.wasm"), "--grant"])
             .arg(&grant_file)
             .arg("--data-dir")
-            .arg(folder.path())
+            .arg(self.folder.path())
             .output()?;
         anyhow::ensure!(added.status.success(), "{}", String::from_utf8_lossy(&added.stderr));
-        let address = url.trim_start_matches("http://").to_owned();
-        Ok(Host { child, folder, address, agent, approver })
+        Ok(())
     }
 
     /// User and system time of the process so far.

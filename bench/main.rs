@@ -1,16 +1,18 @@
 //! The figures, each measured on the real thing: the release binary over HTTP,
 //! with a provider that answers at once in this process.
 //!
-//! `cargo bench --bench figures -- [whole|replay|fresh|memory]`; without a word,
+//! `cargo bench --bench figures -- [whole|postgres|replay|fresh|memory]`; without a word,
 //! all of them. `bench/README.md` says what each one is and what was measured.
 
 #![expect(clippy::disallowed_methods, reason = "where to measure is told by the environment")]
 
 mod bare;
+mod cluster;
 mod fresh;
 mod host;
 mod http;
 mod postgres;
+mod statements;
 mod upstream;
 
 use std::sync::Arc;
@@ -214,6 +216,11 @@ impl Latencies {
     pub fn new(mut all: Vec<Duration>) -> Latencies {
         all.sort_unstable();
         Latencies(all)
+    }
+
+    /// All of them.
+    pub fn all(self) -> Vec<Duration> {
+        self.0
     }
 
     /// The quantile, in milliseconds.
