@@ -146,16 +146,20 @@ fn explain(ended: Option<ExitStatus>, limits: CompileLimits, end: Option<String>
     let Some(ended) = ended else {
         return SandboxError::Busy(format!("the compiler did not run: {}", end.unwrap_or_default()));
     };
-    match ended.signal() {
-        Some(libc::SIGXCPU) => {
+    match (ended.signal(), ended.code()) {
+        (Some(libc::SIGXCPU), _) => {
             too_much(format!("compiling it takes more than {:?} of processor time", limits.cpu))
         }
-        Some(libc::SIGABRT) => too_much(format!(
+        // Memory that is not there ends in the one; a thread for which there is
+        // none, or a fault of the compiler's, in the other, a panic.
+        (Some(libc::SIGABRT), _) | (_, Some(101)) => too_much(format!(
             "compiling it needs more than {} MiB of memory, or the compiler failed on it",
             limits.memory >> 20
         )),
         // Not by us: by the system, for want of memory, or by a person.
-        Some(libc::SIGKILL) => SandboxError::Busy("the compiler was killed; try again".to_owned()),
+        (Some(libc::SIGKILL), _) => SandboxError::Busy("the compiler was killed; try again".to_owned()),
+        // It did not get as far as the component.
+        (_, Some(1)) => SandboxError::Busy("the compiler could not be shut in on this system".to_owned()),
         _ => SandboxError::refused("the component", format!("the compiler failed on it ({ended})")),
     }
 }
