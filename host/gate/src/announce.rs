@@ -59,7 +59,7 @@ impl Inner {
                     .map_err(|error| error.to_string()),
             };
             if let Err(why) = kept {
-                tracing::error!(action = %action.id, why, "nobody could be told that it waits for a person");
+                tracing::warn!(action = %action.id, why, "nobody could be told that it waits for a person");
                 tokio::time::sleep(AGAIN).await;
             }
             drop(busy);
