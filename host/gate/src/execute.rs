@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::attempt::{Attempt, Way};
 use crate::conclude::{Conclusion, Remains, Stop, conclude};
+use crate::heartbeat::Heartbeat;
 use crate::places::{Place, QueueFull};
 use crate::propose::run_limits;
 use crate::signals::Point;
@@ -291,7 +292,7 @@ impl Inner {
     async fn run_prepared(self: &Arc<Inner>, (attempt, call): (Arc<Attempt>, Call)) -> Option<Box<Action>> {
         // Ends with this run however it ends: a heartbeat that outlives its
         // attempt would keep the lease for ever.
-        let heartbeat = Heartbeat(tokio::spawn(beat(attempt.clone())));
+        let heartbeat = Heartbeat::of(&attempt);
         let running = self.components.invoke(call, Arc::new(Way(attempt.clone())));
         let report = tokio::select! {
             biased;
@@ -472,33 +473,5 @@ async fn until(instant: Option<Instant>) {
     match instant {
         Some(instant) => tokio::time::sleep_until(instant).await,
         None => std::future::pending().await,
-    }
-}
-
-/// A heartbeat that stops when it is dropped.
-struct Heartbeat(tokio::task::JoinHandle<()>);
-
-impl Drop for Heartbeat {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// Keeps an attempt's lease alive, and hears whether it should stop.
-async fn beat(attempt: Arc<Attempt>) {
-    let gate = &attempt.gate;
-    let every = gate.config.lease.length / 3;
-    loop {
-        tokio::time::sleep(every).await;
-        let action = &attempt.action;
-        match gate.store.heartbeat(&action.tenant, action.id, attempt.id, gate.config.lease).await {
-            Ok(Some(row)) if row.cancel_requested.is_none() => {}
-            Ok(_) => {
-                attempt.halted.store(true, Ordering::Release);
-                return;
-            }
-            // Not heard: the lease decides. It is looked at before every send.
-            Err(error) => tracing::warn!(action = %action.id, %error, "a heartbeat was not recorded"),
-        }
     }
 }

@@ -171,7 +171,8 @@ pub async fn what_is_not_there_is_said_to_be_missing(backend: &dyn Backend) {
 pub async fn p7_what_awaits_a_decision_is_counted_by_tenant_tool_and_actor(backend: &dyn Backend) {
     let (scene, other) = (Scene::of(backend, "one").await, Scene::of(backend, "other").await);
     let (tool, actor) = (&scene.tool.name, principal("agent"));
-    let count = async |tool, actor: &Principal| scene.store.pending(&scene.tenant, tool, actor).await.unwrap();
+    let count =
+        async |tool, actor: &Principal| scene.store.pending(&scene.tenant, tool, actor).await.unwrap();
     assert_eq!(count(tool, &actor).await, Pending::default());
     other.awaiting("theirs", 1).await;
     scene.approved("decided").await;

@@ -17,9 +17,9 @@ mod record;
 mod registry;
 mod rows;
 mod sql;
-mod tls;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod wake;
 mod writer;
 
