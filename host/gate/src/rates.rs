@@ -22,7 +22,7 @@ const REMEMBERED: usize = 64 * 1024;
 /// what is full again, which loses nothing, and after that of what will be
 /// soonest, which is the least.
 #[derive(Debug)]
-pub struct Rates {
+pub(crate) struct Rates {
     table: Mutex<HashMap<u64, Duration>>,
     hasher: RandomState,
     start: Instant,
@@ -37,7 +37,7 @@ impl Default for Rates {
 
 impl Rates {
     /// A table of so many names at most.
-    pub fn remembering(most: usize) -> Rates {
+    pub(crate) fn remembering(most: usize) -> Rates {
         Rates {
             table: Mutex::new(HashMap::new()),
             hasher: RandomState::new(),
@@ -52,7 +52,7 @@ impl Rates {
     /// # Errors
     /// The place in the list of the first that is empty, and when it will not
     /// be.
-    pub fn take(&self, names: &[(&[&str], u32)]) -> Result<(), (usize, Duration)> {
+    pub(crate) fn take(&self, names: &[(&[&str], u32)]) -> Result<(), (usize, Duration)> {
         self.take_at(self.start.elapsed(), names)
     }
 
@@ -83,7 +83,8 @@ impl Rates {
     }
 
     /// Names that are remembered now.
-    pub fn remembered(&self) -> usize {
+    #[cfg(test)]
+    fn remembered(&self) -> usize {
         self.table.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 }
