@@ -5,6 +5,7 @@ mod egress;
 mod headers;
 mod installs;
 mod limits;
+mod processes;
 mod quotas;
 mod secrets;
 mod surroundings;

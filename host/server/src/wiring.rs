@@ -16,13 +16,13 @@ use countersign_domain::run::{Call, RunReport};
 use countersign_domain::tool::{Inspection, Preview};
 use countersign_gate::dispatch::{Dispatcher, DispatcherConfig, Secrets, SystemResolver};
 use countersign_gate::{ComponentError, Components, Effects, Gate, GateConfig, LookupReport, Verdict};
-use countersign_sandbox::{EffectGate, Sandbox, SandboxConfig, SandboxError};
+use countersign_sandbox::{EffectGate, ProcessCommand, Sandbox, SandboxConfig, SandboxError};
 use countersign_store::health::Census;
 use countersign_store::postgres::PostgresStore;
 use countersign_store::sqlite::{SqliteOptions, SqliteStore};
 use countersign_store::{Store, StoreError};
 
-use crate::config::{Config, StorePlace};
+use crate::config::{Config, GuestProcesses, StorePlace};
 use crate::metrics::{Metrics, Observed};
 use crate::signals;
 use crate::webhook::Webhooks;
@@ -110,7 +110,7 @@ pub async fn open(config: &mut Config) -> anyhow::Result<Host> {
     let sandbox = Sandbox::new(SandboxConfig {
         cache_dir: Some(config.data_dir.join("components")),
         cache_key: cache_key(&config.data_dir.join("components.key"))?,
-        ..SandboxConfig::default()
+        ..processes(config.guest_processes)
     })?;
     let secrets = Secrets::new(std::mem::take(&mut config.secrets));
     let dispatcher = Dispatcher::new(
@@ -132,11 +132,46 @@ pub async fn open(config: &mut Config) -> anyhow::Result<Host> {
             owner: owner(),
             announce: Some(Arc::new(webhooks.clone())),
             lease: LeaseTerms { length: config.lease, ..LeaseTerms::default() },
+            ceiling: config.ceiling.clone(),
             quotas: config.quotas.clone(),
             ..GateConfig::default()
         },
     );
     Ok(Host { gate, store, metrics, webhooks })
+}
+
+/// The sandbox's processes: this program again, under names that its command
+/// line does not show. With nothing of this one's environment, where secrets may
+/// be.
+fn processes(guests: GuestProcesses) -> SandboxConfig {
+    let this = |role: &str| ProcessCommand {
+        // The program that runs, also when its file was replaced meanwhile.
+        program: "/proc/self/exe".into(),
+        arguments: vec![role.into()],
+        environment: planted(),
+    };
+    let defaults = SandboxConfig::default();
+    SandboxConfig {
+        compile_in: Some(this("compile-component")),
+        guests_in: (guests != GuestProcesses::Off).then(|| this("guest-process")),
+        guest_processes: match guests {
+            GuestProcesses::Off => defaults.guest_processes,
+            GuestProcesses::PerTenant(count) => count,
+        },
+        ..defaults
+    }
+}
+
+/// The one bug that is there to be noticed goes along.
+#[cfg(feature = "planted-bugs")]
+fn planted() -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
+    use countersign_domain::planted::VARIABLE;
+    crate::config::variable(VARIABLE).map(|bug| (VARIABLE.into(), bug.into())).into_iter().collect()
+}
+
+#[cfg(not(feature = "planted-bugs"))]
+fn planted() -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
+    Vec::new()
 }
 
 /// This process holds secrets: what is left of it when it crashes is no file.

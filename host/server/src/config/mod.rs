@@ -4,6 +4,8 @@
 //! that is not there: found at start, not at the first send.
 
 mod command;
+mod guests;
+mod limits;
 mod quota;
 mod smtp;
 mod store;
@@ -15,13 +17,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use countersign_domain::grant::parse_duration;
+use countersign_domain::grant::{Ceiling, parse_duration};
 use countersign_domain::secret::{SecretError, SecretName, SecretValue};
 use countersign_gate::dispatch::{Certificate, SmtpConfig, certificates};
 use countersign_gate::quota::Quotas;
 use http::Uri;
 use serde::Deserialize;
 
+pub use self::guests::GuestProcesses;
 pub use self::store::StorePlace;
 pub use self::webhook::Webhook;
 
@@ -91,6 +94,8 @@ struct File {
     store: Option<String>,
     data_dir: Option<PathBuf>,
     lease: Option<String>,
+    guest_processes: Option<toml::Value>,
+    limits: Option<limits::Limits>,
     drain: Option<String>,
     postgres: Option<store::Postgres>,
     smtp: Option<smtp::Smtp>,
@@ -130,6 +135,10 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// How long attempts live.
     pub lease: Duration,
+    /// In which processes components run.
+    pub guest_processes: GuestProcesses,
+    /// What no grant may exceed.
+    pub ceiling: Ceiling,
     /// What each tenant, tool and caller may take up.
     pub quotas: Quotas,
     /// How long attempts may go on when the host is told to stop.
@@ -226,6 +235,9 @@ pub fn load(args: &ServeArgs, data_dir: Option<PathBuf>) -> Result<Config, Confi
             "one host holds a file's lock, so it has to do everything: use a postgres:// store for several";
         return Err(invalid("role", format!("{:?}", args.role).to_lowercase(), why));
     }
+    let guest_processes =
+        file.guest_processes.as_ref().map(guests::guest_processes).transpose()?.unwrap_or_default();
+    let ceiling = file.limits.unwrap_or_default().ceiling()?;
     let mut secrets = Vec::new();
     for (name, source) in file.secrets {
         secret_files.extend(source.file.as_ref().map(|file| (name.clone(), beside.join(file))));
@@ -255,6 +267,8 @@ pub fn load(args: &ServeArgs, data_dir: Option<PathBuf>) -> Result<Config, Confi
         role: args.role,
         data_dir,
         lease: lease.map(lease_length).transpose()?.unwrap_or(Duration::from_secs(60)),
+        guest_processes,
+        ceiling,
         quotas: quota::quotas(file.quota.unwrap_or_default())?,
         drain: file.drain.map(drain_length).transpose()?.unwrap_or(DRAIN),
         authorities: authorities(file.ca, beside)?,
