@@ -184,8 +184,9 @@ impl Child {
         };
         self.busy.fetch_add(1, Ordering::Relaxed);
         let asked = Asked { child: self, id, over: false };
-        let sent =
-            self.give(component, code).and_then(|()| self.shared.link.send(&ToGuest::Ask { id, ask }, None));
+        let sent = self
+            .give(component, code)
+            .and_then(|()| self.shared.link.send(&ToGuest::Ask { id, ask: Box::new(ask) }, None));
         if sent.is_err() {
             self.shared.process.kill();
         }

@@ -109,7 +109,7 @@ impl Guest {
             while let Some(message) = inbox.next(|| u64::MAX)? {
                 match message {
                     ToGuest::Load(component) => self.load(component, &mut inbox),
-                    ToGuest::Ask { id, ask } => self.begin(id, ask),
+                    ToGuest::Ask { id, ask } => self.begin(id, *ask),
                     ToGuest::Passage { id, passage } => {
                         if let Some(waiting) = self.calls().get_mut(&id).and_then(|call| call.passage.take())
                         {

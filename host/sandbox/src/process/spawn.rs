@@ -99,12 +99,8 @@ impl Running {
         }
         // Waits and leaves it as it is; then nobody can kill it any more; then it
         // is cleared away.
-        loop {
-            match rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
-                Err(rustix::io::Errno::INTR) => {}
-                _ => break,
-            }
-        }
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while let Err(rustix::io::Errno::INTR) = rustix::process::waitid(WaitId::Pid(pid), options) {}
         let mut standing = self.lock();
         standing.pid = None;
         let status = child.wait().ok();

@@ -36,7 +36,7 @@ pub(super) enum ToGuest {
     /// Take over the component whose compiled form comes with this message.
     Load(ComponentDigest),
     /// Begin a call.
-    Ask { id: u64, ask: Ask },
+    Ask { id: u64, ask: Box<Ask> },
     /// The answer to the call's open effect.
     Passage { id: u64, passage: Passage },
     /// The host's side failed over the call's open effect.
