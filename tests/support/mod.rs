@@ -4,6 +4,7 @@
 //!
 //! Read [`host`] first, then [`stage`].
 
+pub mod aiosmtpd;
 pub mod backend;
 pub mod campaign;
 pub mod cutter;

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::on_both_stores;
+use crate::support::aiosmtpd::Aiosmtpd;
 use crate::support::smtp::{Manner, Smtp};
 use crate::support::stage::install;
 use crate::support::{Backend, Stage, guests, long};
@@ -296,4 +297,53 @@ fn k02_killed_at_every_point_of_a_mail_it_is_sent_at_most_once_and_never_after_a
         assert_eq!(smtp.asked() - before, asked, "{at}");
         stage.facts(&id);
     }
+}
+
+#[test]
+fn k01_a_server_that_others_wrote_takes_the_mail_and_reads_in_it_what_was_approved() {
+    let Some(smtp) = Aiosmtpd::start() else { return };
+    let stage = Stage::on_with(Backend::Sqlite, &smtp.section(), "30s");
+    stage.install(&guests::SEND_EMAIL, &GRANT.replace("SEND", "30s")).expect(201);
+    let text = "first\n.\nMAIL FROM:<x>\n..\n\u{fc}\n";
+    let id = stage.approved(
+        "send-email",
+        "others",
+        &json!({
+            "to": [{ "name": "Ada M\u{e4}rz", "address": "ada@example.com" }], "bcc": ["hidden@example.com"],
+            "subject": "Invoice f\u{fc}r M\u{e4}rz, a long one that has to be folded somewhere before its end, and then on",
+            "text": text, "html": "<p>Hello</p>",
+            "attachments": [{ "name": "r\u{e9}sum\u{e9}.pdf", "media_type": "application/pdf", "content_base64": "JVBERi0x" }],
+        }),
+    );
+    assert_eq!(stage.execute(&id).outcome(), "succeeded");
+    let [mail] = &smtp.mails()[..] else { panic!("{:#?}", smtp.mails()) };
+    assert_eq!(mail["defects"], json!([]), "{mail:#}");
+    let header = |name: &str| {
+        let all = mail["headers"].as_array().expect("headers").iter();
+        let values: Vec<_> = all.filter(|header| header[0] == name).map(|header| header[1].clone()).collect();
+        assert!(values.len() <= 1, "{name}: {values:?}");
+        values.first().and_then(|value| value.as_str().map(str::to_owned))
+    };
+    assert_eq!(header("From").as_deref(), Some("billing@example.com"));
+    assert_eq!(header("To").as_deref(), Some("Ada M\u{e4}rz <ada@example.com>"));
+    assert_eq!(header("Message-ID"), Some(message_id(&id)));
+    assert_eq!(header("Bcc"), None);
+    let subject = header("Subject").expect("a subject");
+    assert!(
+        subject.starts_with("Invoice f\u{fc}r M\u{e4}rz") && subject.ends_with("and then on"),
+        "{subject}"
+    );
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let parts: Vec<(&str, &str)> = mail["parts"]
+        .as_array()
+        .expect("parts")
+        .iter()
+        .map(|part| (part["type"].as_str().expect("a type"), part["hex"].as_str().expect("bytes")))
+        .collect();
+    let (text, html, file) =
+        (hex(text.replace('\n', "\r\n").as_bytes()), hex(b"<p>Hello</p>"), hex(b"%PDF-1"));
+    assert_eq!(parts, [("text/plain", &*text), ("text/html", &*html), ("application/pdf", &*file)]);
+    assert_eq!(mail["parts"][2]["name"], "r\u{e9}sum\u{e9}.pdf");
+    // Told to the server, and in no header: who got a hidden copy.
+    assert!(header("X-RcptTo").is_some_and(|told| told.contains("hidden@example.com")), "{mail:#}");
 }
