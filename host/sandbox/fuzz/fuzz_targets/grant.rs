@@ -1,3 +1,5 @@
+//! Grants, from any text. What is done with them is in the sandbox's own `fuzz`, which an
+//! ordinary test replays the kept corpus through.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| countersign_sandbox::fuzz::target("grant", data));

@@ -7,6 +7,7 @@ mod command;
 mod guests;
 mod limits;
 mod quota;
+mod secret;
 mod smtp;
 mod store;
 mod webhook;
@@ -18,13 +19,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use countersign_domain::grant::{Ceiling, parse_duration};
-use countersign_domain::secret::{SecretError, SecretName, SecretValue};
+use countersign_domain::secret::{SecretName, SecretValue};
 use countersign_gate::dispatch::{Certificate, SmtpConfig, certificates};
 use countersign_gate::quota::Quotas;
 use http::Uri;
 use serde::Deserialize;
 
 pub use self::guests::GuestProcesses;
+pub use self::secret::variable;
+use self::secret::{Source, secret, value};
 pub use self::store::StorePlace;
 pub use self::webhook::Webhook;
 
@@ -107,15 +110,6 @@ struct File {
     webhook: Vec<webhook::Section>,
     #[serde(default)]
     secrets: BTreeMap<String, Source>,
-}
-
-/// Where a secret's value is: exactly one of the three.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Source {
-    file: Option<PathBuf>,
-    env: Option<String>,
-    command: Option<Vec<String>>,
 }
 
 /// The configuration of a host.
@@ -347,65 +341,6 @@ fn authorities(
         found.insert(name, certificates);
     }
     Ok(found)
-}
-
-fn secret(
-    name: String,
-    source: &Source,
-    beside: &Path,
-    warnings: &mut Vec<String>,
-) -> Result<(SecretName, SecretValue), ConfigError> {
-    let parsed: SecretName = name
-        .parse()
-        .map_err(|error: SecretError| ConfigError::Secret { name: name.clone(), why: error.to_string() })?;
-    let text = value(&name, source, beside, warnings)?;
-    let value =
-        SecretValue::new(text).map_err(|error| ConfigError::Secret { name, why: error.to_string() })?;
-    Ok((parsed, value))
-}
-
-/// What a secret's file or variable holds.
-fn value(
-    name: &str,
-    source: &Source,
-    beside: &Path,
-    warnings: &mut Vec<String>,
-) -> Result<String, ConfigError> {
-    let wrong = |why: String| ConfigError::Secret { name: name.to_owned(), why };
-    match (&source.file, &source.env, &source.command) {
-        (None, None, Some(words)) => command::printed(words, beside).map_err(wrong),
-        (Some(file), None, None) => {
-            let file = beside.join(file);
-            warnings.extend(readable_by_all(&file).then(|| {
-                format!(
-                    "the secret {name} is in {}, which every user of this machine can read",
-                    file.display()
-                )
-            }));
-            fs::read_to_string(&file)
-                .map_err(|error| wrong(format!("{} cannot be read: {error}", file.display())))
-        }
-        (None, Some(variable), None) => self::variable(variable)
-            .ok_or_else(|| wrong(format!("the environment variable {variable} is not set"))),
-        _ => Err(wrong("say where it is: { file = \"…\" }, { env = \"…\" } or { command = [\"…\"] }".into())),
-    }
-}
-
-/// A variable of the environment; an empty one counts as not set.
-#[expect(clippy::disallowed_methods, reason = "the one place that reads the environment, but for clap")]
-pub fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-#[cfg(unix)]
-fn readable_by_all(file: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
-    fs::metadata(file).is_ok_and(|found| found.permissions().mode() & 0o004 != 0)
-}
-
-#[cfg(not(unix))]
-fn readable_by_all(_: &Path) -> bool {
-    false
 }
 
 #[cfg(test)]

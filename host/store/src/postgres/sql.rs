@@ -21,6 +21,8 @@
 //! An answer's first two columns are whether the step was made, and `fresh`.
 //! A time that has run out is one that is not after now: `approval_expires > now`
 //! is still open.
+//!
+//! Long because it is a list: every statement stands here and nowhere else.
 
 /// A list of columns, made once so that every statement gives the same row.
 /// They are of a relation called `x`; its approvals come along.

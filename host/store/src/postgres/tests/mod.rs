@@ -4,6 +4,7 @@ mod cluster;
 mod failover;
 mod figures;
 mod health;
+mod hearing;
 mod plans;
 #[cfg(feature = "planted-bugs")]
 mod planted;
