@@ -13,6 +13,8 @@
 //!
 //! A 64-bit argument is the next byte or, if the first is odd, the next eight bytes. The scratch
 //! begins as a copy of the orders. After their end every byte is zero.
+//!
+//! Long because it is a list: every function of every family stands here, with its shape.
 
 use std::fmt::Write as _;
 
