@@ -50,7 +50,7 @@ fn lines(bytes: &[u8]) -> Vec<String> {
     head.split("\r\n").skip(1).map(str::to_lowercase).collect()
 }
 
-const FORBIDDEN: [&str; 26] = [
+const FORBIDDEN: [&str; 25] = [
     "authorization",
     "Authorization",
     "cookie",
@@ -62,7 +62,6 @@ const FORBIDDEN: [&str; 26] = [
     "x-idempotency-key",
     "idempotency_key",
     "IDEMPOTENCY_KEY",
-    "content-length",
     "transfer-encoding",
     "expect",
     "te",

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::http::Request;
-use crate::support::{Stage, Told, at_once, grants};
+use crate::support::{Backend, Fault, Rule, Stage, Told, at_once, grants};
 
 /// A run that writes nothing happens at the proposal: the tool is run until its first write.
 fn run(stage: &Stage, key: &str, arguments: &Value) -> Told {
@@ -96,6 +96,36 @@ fn a07_sleeping_and_polling_for_ever_end_with_the_calls_wall_clock() {
     let told = run(&stage, "nap", &json!({ "mode": "sleep", "ns": 1_000_000 }));
     assert_eq!(told.outcome(), "succeeded", "{}", told.json);
     refund_still_works(&stage, "after");
+}
+
+#[test]
+fn a07_sixty_four_components_that_wait_keep_nobody_waiting() {
+    let stage = Stage::set();
+    let port = stage.provider.port();
+    let route = grants::Route::manual(port, "/any/**").with("unplanned = 1");
+    stage.install_probe("waiting", &grants::grant("", &[route]));
+    stage.provider.fault(Rule::always("/any/held", Fault::hold()));
+    let arguments = json!({ "mode": "writes", "url": stage.url("/any/held"), "bodies": ["x"] });
+    let ids: Vec<String> =
+        (0..64).map(|i| stage.approved("waiting", &format!("held-{i}"), &arguments)).collect();
+    let _callers: Vec<_> = ids.iter().map(|id| stage.execute_unheard(id)).collect();
+    // Each is a component that is suspended in a call of the host's.
+    stage.provider.wait_held(64);
+    let mut took: Vec<Duration> = (0..300)
+        .map(|_| {
+            let begun = Instant::now();
+            let answer = Request::new("GET", "/healthz").send(&stage.host.address()).expect("an answer");
+            assert_eq!(answer.status, 200);
+            begun.elapsed()
+        })
+        .collect();
+    took.sort();
+    assert!(took[297] < Duration::from_millis(100), "p99 is {:?}", took[297]);
+    refund_still_works(&stage, "meanwhile");
+    stage.provider.release();
+    for id in &ids {
+        stage.wait_for(id, &["succeeded"]);
+    }
 }
 
 #[test]
@@ -200,4 +230,23 @@ fn b12_an_answer_that_is_too_large_in_any_way_costs_little_and_is_not_taken_for_
     }
     let grown = memory(stage.host.pid()).saturating_sub(before);
     assert!(grown < 96 << 20, "the host holds {} MiB more than before", grown >> 20);
+}
+
+#[test]
+fn a_grant_may_ask_for_no_more_than_the_operator_lets_any() {
+    let toml = "[limits]\nmemory = \"80MiB\"\nwall = \"5m\"\neffects = 64\n";
+    let stage = Stage::on_with(Backend::Sqlite, toml, "20s");
+    for (asked, key, most) in [
+        ("memory = \"81MiB\"", "limits.memory", "80MiB"),
+        ("wall = \"301s\"", "limits.wall", "5m"),
+        ("effects = 65", "limits.effects", "64"),
+    ] {
+        let told = stage.put_grant("probe", &format!("[limits]\n{asked}")).expect(422);
+        let said = told.json.to_string();
+        assert!(said.contains(key) && said.contains(most), "{said}");
+    }
+    // What it may, it gets: as many pages as that, and no more.
+    stage.put_grant("probe", "[limits]\nmemory = \"80MiB\"\nwall = \"5m\"\neffects = 64").expect(200);
+    let pages = run(&stage, "grow", &json!({ "mode": "grow" })).number("/result/pages");
+    assert!((1_024..1_280).contains(&pages), "{pages}");
 }

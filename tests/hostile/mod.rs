@@ -1,6 +1,8 @@
 //! Components and callers that want more than they are given. Each test carries the number of
 //! the threat it stands for.
 
+mod beside;
+mod corpus;
 mod egress;
 mod headers;
 mod installs;

@@ -39,3 +39,14 @@ pub fn as_version(component: &[u8], version: &str) -> Vec<u8> {
     changed[places[0]..places[0] + WAS.len()].copy_from_slice(version.as_bytes());
     changed
 }
+
+/// A tool that is too large to be kept with the sources, if it was built. Else the test that
+/// wanted it is skipped, aloud.
+pub fn built(name: &str) -> Option<Vec<u8>> {
+    let found = std::fs::read(path(name)).ok();
+    if found.is_none() {
+        let folder = folder().display().to_string();
+        super::skipped(&format!("{name}.wasm is not in {folder}; `guest-examples/build` makes it"));
+    }
+    found
+}

@@ -6,6 +6,7 @@ mod cli;
 mod doctor;
 mod framing;
 mod identity;
+mod languages;
 mod metrics;
 mod proposals;
 mod reconcile;

@@ -48,10 +48,12 @@ pub(crate) struct Hooks {
 
 impl Hooks {
     /// `names`: lower-case header names that the component cannot set, beside the
-    /// hop-by-hop ones.
+    /// hop-by-hop ones. `content-length` is not among them whatever they say: some languages'
+    /// `fetch` sets it by itself. It has to be true (`outbox`), and it goes no further than here.
     pub(crate) fn new(names: Arc<BTreeSet<String>>) -> Hooks {
         let forbidden = move |name: &HeaderName| {
-            DEFAULT_FORBIDDEN_HEADERS.contains(name) || names.contains(name.as_str())
+            *name != http::header::CONTENT_LENGTH
+                && (DEFAULT_FORBIDDEN_HEADERS.contains(name) || names.contains(name.as_str()))
         };
         Hooks { forbidden: Arc::new(forbidden) }
     }
@@ -124,6 +126,8 @@ pub(crate) fn handle(
         headers: request
             .headers
             .iter()
+            // The host counts for itself.
+            .filter(|(name, _)| **name != http::header::CONTENT_LENGTH)
             .map(|(name, value)| (name.as_str().to_owned(), latin1(value.as_bytes())))
             .collect(),
         body: Vec::new(),

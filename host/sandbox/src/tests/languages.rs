@@ -21,8 +21,12 @@ async fn p6_a_tool_in_javascript_is_mediated_as_any_other() {
     assert_eq!(inspection.manifest.name.as_str(), "issue-ticket");
     let arguments = json!({ "project": "billing", "title": "Twice", "text": "charged" });
     let gate = Gate::new(|n, _| answered(n, 201, &json!({ "number": 7 })));
-    let report = sandbox.invoke(call_of(digest(&bytes), arguments.clone()), gate.clone()).await;
+    let mut call = call_of(digest(&bytes), arguments.clone());
+    // As every grant has it; `fetch` sets this one by itself.
+    call.forbidden_headers = std::sync::Arc::new(["content-length".to_owned(), "host".to_owned()].into());
+    let report = sandbox.invoke(call, gate.clone()).await;
     assert_eq!(returned(&report), json!({ "ticket": { "number": 7 } }));
+    assert!(!gate.request(0).headers.iter().any(|(name, _)| name == "content-length"));
     let sent = gate.request(0);
     assert_eq!((sent.method.as_str(), gate.count()), ("POST", 1));
     assert_eq!(sent.authority.as_deref(), Some("tickets.example"));

@@ -1,0 +1,138 @@
+//! A tenant of hostile tools beside a good one for a while: the good one's calls take no more than
+//! twice as long as when it is alone, nobody's memory grows, and the host lives.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::stage::multipart;
+use crate::support::{Stage, guests, long};
+
+/// Good tenants' callers at the same time.
+const GOOD: usize = 4;
+/// Hostile callers at the same time.
+const HOSTILE: usize = 2;
+
+/// One after the other until the end: how long each took.
+fn good(stage: &Stage, caller: usize, round: &str, until: impl Fn() -> bool) -> Vec<Duration> {
+    let mut took = Vec::new();
+    while !until() {
+        let key = format!("good-{round}-{caller}-{}", took.len());
+        let begun = Instant::now();
+        let id = stage.approved("refund", &key, &stage.refund(&key, 100));
+        let told = stage.execute(&id);
+        took.push(begun.elapsed());
+        assert_eq!(told.outcome(), "succeeded", "{}", told.json);
+    }
+    took
+}
+
+fn p99(mut took: Vec<Duration>) -> Duration {
+    assert!(took.len() >= 20, "{} calls say nothing about a hundredth", took.len());
+    took.sort();
+    took[(took.len() - 1) * 99 / 100]
+}
+
+/// Each a way to take more than one is given.
+fn hostile() -> Vec<Value> {
+    vec![
+        json!({ "mode": "spin" }),
+        json!({ "mode": "grow" }),
+        json!({ "mode": "recurse" }),
+        json!({ "mode": "many-handles", "n": 1_000_000 }),
+        json!({ "mode": "many-pollables", "n": 1_000_000 }),
+        json!({ "mode": "random-bomb", "n": 64 << 20 }),
+        json!({ "mode": "header-bomb" }),
+        json!({ "mode": "log-flood", "n": 4 << 20 }),
+        json!({ "mode": "tiny-writes", "n": 200_000 }),
+        json!({ "mode": "big-result", "n": 1 << 20 }),
+        json!({ "mode": "canary", "text": "canary-71b0", "n": 64 }),
+        json!({ "mode": "trap" }),
+    ]
+}
+
+/// Memory of the host and of all its children.
+fn resident(pid: u32) -> u64 {
+    let of = |pid: u32| {
+        let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+        statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4_096
+    };
+    // A child is listed with the thread that started it.
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let children: String = threads
+        .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok())
+        .collect::<Vec<_>>()
+        .join(" ");
+    of(pid) + children.split_whitespace().filter_map(|child| child.parse().ok()).map(of).sum::<u64>()
+}
+
+#[test]
+fn fi7_good_tenants_beside_hostile_guests_wait_no_longer_than_twice_as_long() {
+    let stage = Stage::set();
+    // A tenant of its own: processes and turns are shared among tenants, not among their calls.
+    let operator = stage.host.new_token("hostile-operator", &["operator"], "hostile");
+    let agent = stage.host.new_token("hostile-agent", &["agent"], "hostile");
+    // A hostile tool gets little of the processors: its grant is what the operator lets it have.
+    let grant = "[limits]\ncpu = \"200ms\"\nwall = \"5s\"";
+    let (media_type, body) = multipart(&[("component", &guests::PROBE), ("grant", grant.as_bytes())]);
+    let operator = stage.host.with_token(&operator);
+    operator.send(operator.request("POST", "/v1/tools").body(&media_type, body)).expect(201);
+    let propose = |key: &str, arguments: &Value| {
+        let agent = stage.host.with_token(&agent);
+        let body = json!({ "tool": "probe", "arguments": arguments }).to_string();
+        let request = agent.request("POST", "/v1/actions").header("Idempotency-Key", key);
+        agent.send(request.body("application/json", body))
+    };
+    let length = Duration::from_secs(long(15, 120) as u64);
+    let run = |round: &str, length: Duration, beside: bool| {
+        let over = AtomicBool::new(false);
+        let begun = Instant::now();
+        let mut memory = Vec::new();
+        let took = std::thread::scope(|scope| {
+            let (stage, over, propose) = (&stage, &over, &propose);
+            let callers: Vec<_> = (0..GOOD)
+                .map(|i| scope.spawn(move || good(stage, i, round, || over.load(Ordering::Relaxed))))
+                .collect();
+            let hostile: Vec<_> = (0..if beside { HOSTILE } else { 0 })
+                .map(|i| {
+                    scope.spawn(move || {
+                        let modes = hostile();
+                        let mut calls = 0usize;
+                        while !over.load(Ordering::Relaxed) {
+                            let key = format!("hostile-{round}-{i}-{calls}");
+                            let told = propose(&key, &modes[(calls + i * 5) % modes.len()]);
+                            assert!([201, 422, 429, 503].contains(&told.status()), "{}", told.json);
+                            calls += 1;
+                        }
+                        calls
+                    })
+                })
+                .collect();
+            while begun.elapsed() < length {
+                std::thread::sleep(Duration::from_millis(250));
+                memory.push(resident(stage.host.pid()));
+            }
+            over.store(true, Ordering::Relaxed);
+            let calls: usize = hostile.into_iter().map(|one| one.join().expect("a caller")).sum();
+            assert!(!beside || calls >= 12, "{calls} hostile calls are not all kinds");
+            callers.into_iter().flat_map(|one| one.join().expect("a caller")).collect::<Vec<_>>()
+        });
+        (took, memory)
+    };
+    run("warm", Duration::from_secs(2), true);
+    let (alone, _) = run("alone", length / 3, false);
+    let (beside, memory) = run("beside", length, true);
+    let counts = (alone.len(), beside.len());
+    let (alone, beside) = (p99(alone), p99(beside));
+    eprintln!("p99 of {counts:?} good calls: alone {alone:?}, beside hostile guests {beside:?}");
+    // Below a tick of the engine's clock there is nothing to compare.
+    let most = (alone * 2).max(Duration::from_millis(100));
+    assert!(beside <= most, "alone {alone:?}, beside {beside:?}");
+    // The second half against the first: what grows, grows on.
+    let mean = |part: &[u64]| part.iter().sum::<u64>() / part.len().max(1) as u64;
+    let (first, second) = memory.split_at(memory.len() / 2);
+    let grown = mean(second).saturating_sub(mean(first));
+    assert!(grown < 48 << 20, "{} MiB more in the second half", grown >> 20);
+    assert!(stage.audit() >= counts.0 + counts.1);
+}
