@@ -2,7 +2,7 @@
 //! provider, in a run that can only read, and its word counts as far as the
 //! provider's recorded answers carry it.
 //!
-//! [`plan`] decides, and is pure; the rest of the file does what it says. No
+//! [`plan`](fn@plan) decides, and is pure; the rest of the file does what it says. No
 //! transaction is open while somebody looks: several may, each word names the
 //! send that it speaks of, and the first one settles it.
 
