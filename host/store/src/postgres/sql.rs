@@ -2,7 +2,7 @@
 //! with one flush at most and one round trip.
 //!
 //! `$1` is the tenant and `$2` the action throughout, `$3` of a step is how its
-//! commit is made durable. Each step begins alike ([`taken!`]):
+//! commit is made durable. Each step begins alike (`taken!`):
 //!
 //! * `s` is what the statement's snapshot has of the action's row;
 //! * `r` takes that row's lock, and has its version as it stands once the lock
