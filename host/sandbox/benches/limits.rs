@@ -1,0 +1,260 @@
+//! What limits, languages and waiting cost.
+//!
+//! `cargo bench -p countersign-sandbox --bench limits` prints a table each: a fresh call with all
+//! limits on against one with none, the same component in a bare engine; installing, loading and
+//! calling a tool in Rust, JavaScript and Python (the last two from `COUNTERSIGN_GUESTS`, see
+//! `guest-examples/build`); resident memory of calls that wait for an answer. In this process:
+//! what guest processes add is in `fresh_call`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use countersign_domain::canonical::CanonicalJson;
+use countersign_domain::effect::{Answer, Effect, Passage};
+use countersign_domain::id::{ActionId, ComponentDigest, Digest};
+use countersign_domain::run::{Call, Ended, RunContext, RunLimits};
+use countersign_domain::time::Timestamp;
+use countersign_sandbox::{EffectGate, Loaded, Sandbox, SandboxConfig};
+use wasmtime::component::{Component, Linker, ResourceTable, Val};
+use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, Store};
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+
+const STARTED: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
+
+/// Answers at once, or never.
+struct Gate(Option<&'static str>);
+
+#[async_trait]
+impl EffectGate for Gate {
+    async fn submit(&self, _: Effect) -> Passage {
+        match self.0 {
+            Some(body) => {
+                let answer = Answer { status: 200, headers: Vec::new(), body: body.as_bytes().to_vec() };
+                Passage::Answered { answer, at: STARTED }
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+fn bytes(name: &str) -> Option<Arc<[u8]>> {
+    let kept = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../guest-examples/prebuilt"));
+    #[expect(clippy::disallowed_methods, reason = "how a benchmark is told anything")]
+    let built = std::env::var_os("COUNTERSIGN_GUESTS").map(PathBuf::from);
+    let folders = built.into_iter().chain([kept]);
+    folders
+        .map(|folder| folder.join(format!("{name}.wasm")))
+        .find_map(|path| std::fs::read(path).ok())
+        .map(Into::into)
+}
+
+fn call(component: ComponentDigest, arguments: &str) -> Call {
+    Call {
+        component,
+        arguments: CanonicalJson::parse(arguments, Default::default()).expect("arguments are JSON"),
+        context: RunContext {
+            tenant: "bench".parse().expect("a tenant"),
+            action: "0b5ae1f2-6c3d-8e4f-9a0b-1c2d3e4f5a6b".parse::<ActionId>().expect("an id"),
+            run: None,
+            step: None,
+            actor: "bench".parse().expect("a principal"),
+            started: STARTED,
+            seed: [7; 32],
+        },
+        limits: RunLimits {
+            memory: 64 << 20,
+            cpu: Duration::from_secs(5),
+            wall: Duration::from_secs(600),
+            result: 256 << 10,
+            log: 64 << 10,
+            request_body: 1 << 20,
+        },
+        forbidden_headers: Arc::default(),
+    }
+}
+
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4_096
+}
+
+fn digest(bytes: &[u8]) -> ComponentDigest {
+    ComponentDigest(Digest::of(bytes))
+}
+
+/// The middle and the last hundredth, microseconds.
+fn spread(mut times: Vec<Duration>) -> (f64, f64) {
+    times.sort();
+    let at = |share: usize| times[(times.len() - 1) * share / 100].as_secs_f64() * 1e6;
+    (at(50), at(99))
+}
+
+fn main() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        limits().await;
+        languages().await;
+        waiting().await;
+    });
+}
+
+const CALLS: usize = 10_000;
+
+async fn limits() {
+    let probe = bytes("probe").expect("the probe");
+    let arguments = r#"{"mode":"no-effect"}"#;
+    let sandbox = Sandbox::new(SandboxConfig::default()).expect("the engine starts");
+    sandbox.load(digest(&probe), probe.clone()).await.expect("it loads");
+    let call = call(digest(&probe), arguments);
+    let gate: Arc<dyn EffectGate> = Arc::new(Gate(Some("")));
+    let mut with = Vec::with_capacity(CALLS);
+    for _ in 0..CALLS {
+        let (call, gate) = (call.clone(), gate.clone());
+        let begun = Instant::now();
+        let report = sandbox.invoke(call, gate).await;
+        with.push(begun.elapsed());
+        assert!(matches!(report.ended, Ended::Returned(_)), "{report:?}");
+    }
+    let without = bare(&probe, arguments).await;
+    println!("\nA fresh call of the probe that does nothing, {CALLS} calls\n");
+    println!("| | p50 µs | p99 µs |\n|---|---|---|");
+    let row = |name: &str, (p50, p99): (f64, f64)| println!("| {name} | {p50:.1} | {p99:.1} |");
+    row("all limits on", spread(with));
+    row("no limit, bare engine", spread(without));
+}
+
+/// A store of the bare engine.
+struct Bare {
+    table: ResourceTable,
+    wasi: WasiCtx,
+}
+
+impl WasiView for Bare {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+/// The same component and call in an engine as it comes, but for the pool: no epoch, no limiter,
+/// no allowance for host calls, no account of time.
+async fn bare(component: &[u8], arguments: &str) -> Vec<Duration> {
+    let mut pool = PoolingAllocationConfig::new();
+    pool.max_tables_per_module(4);
+    let mut config = Config::new();
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    let engine = Engine::new(&config).expect("the engine starts");
+    let component = Component::from_binary(&engine, component).expect("it compiles");
+    let mut linker = Linker::<Bare>::new(&engine);
+    wasmtime_wasi::p2::add_to_linker_async(&mut linker).expect("a linker");
+    linker.define_unknown_imports_as_traps(&component).expect("a linker");
+    let pre = linker.instantiate_pre(&component).expect("it links");
+    let tool = component.get_export_index(None, "countersign:tool/tool@0.1.0").expect("a tool");
+    let invoke = component.get_export_index(Some(&tool), "invoke").expect("a tool");
+    let mut times = Vec::with_capacity(CALLS);
+    for _ in 0..CALLS {
+        let begun = Instant::now();
+        let state = Bare { table: ResourceTable::new(), wasi: WasiCtx::builder().build() };
+        let mut store = Store::new(&engine, state);
+        let instance = pre.instantiate_async(&mut store).await.expect("an instance");
+        let invoke = instance.get_func(&mut store, invoke).expect("a function");
+        let mut result = [Val::Bool(false)];
+        invoke.call_async(&mut store, &[Val::String(arguments.into())], &mut result).await.expect("a result");
+        drop(store);
+        times.push(begun.elapsed());
+    }
+    times
+}
+
+async fn languages() {
+    println!("\nTools in three languages\n");
+    println!(
+        "| tool | MB | install s | load from the cache ms | fresh call p50 ms | p99 ms |\n|---|---|---|---|---|---|"
+    );
+    let refund = r#"{"amount":1250,"currency":"eur","payment_intent":"pi_1"}"#;
+    let ticket = r#"{"project":"billing","title":"Charged twice"}"#;
+    let rate = r#"{"amount":1250,"currency":"EUR","from":"a","to":"b"}"#;
+    for (name, language, arguments, answer) in [
+        ("refund", "Rust", refund, r#"{"id":"re_1","status":"succeeded","amount":1250,"currency":"eur"}"#),
+        ("issue-ticket", "JavaScript", ticket, r#"{"number":1}"#),
+        ("exchange-rate", "Python", rate, r#"{"rate":1,"fee":37}"#),
+    ] {
+        let Some(bytes) = bytes(name) else {
+            println!("| {name} ({language}) | LEFT OUT: it was not built | | | | |");
+            continue;
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let config =
+            SandboxConfig { cache_dir: Some(folder.path().join("cache")), ..SandboxConfig::default() };
+        let begun = Instant::now();
+        let first = Sandbox::new(config.clone()).expect("the engine starts");
+        let started = begun.elapsed();
+        first.inspect(bytes.clone()).await.expect("it installs");
+        let installed = begun.elapsed() - started;
+        drop(first);
+        let sandbox = Sandbox::new(config).expect("the engine starts");
+        let begun = Instant::now();
+        assert_eq!(sandbox.load(digest(&bytes), bytes.clone()).await.expect("it loads"), Loaded::FromCache);
+        let loaded = begun.elapsed();
+        let call = call(digest(&bytes), arguments);
+        let gate: Arc<dyn EffectGate> = Arc::new(Gate(Some(answer)));
+        let mut times = Vec::new();
+        for _ in 0..200 {
+            let begun = Instant::now();
+            let report = sandbox.invoke(call.clone(), gate.clone()).await;
+            times.push(begun.elapsed());
+            assert!(matches!(report.ended, Ended::Returned(_)), "{report:?}");
+        }
+        let (p50, p99) = spread(times);
+        println!(
+            "| {name} ({language}) | {:.1} | {:.2} | {:.1} | {:.2} | {:.2} |",
+            bytes.len() as f64 / 1e6,
+            installed.as_secs_f64(),
+            loaded.as_secs_f64() * 1e3,
+            p50 / 1e3,
+            p99 / 1e3,
+        );
+    }
+}
+
+async fn waiting() {
+    println!("\nResident memory of calls that wait for an answer\n");
+    println!("| tool | waiting | MiB more | KiB each |\n|---|---|---|---|");
+    let ticket = r#"{"project":"billing","title":"Charged twice"}"#;
+    let refund = r#"{"amount":1250,"currency":"eur","payment_intent":"pi_1"}"#;
+    let rate = r#"{"amount":1250,"currency":"EUR","from":"a","to":"b"}"#;
+    for (name, arguments, many) in
+        [("refund", refund, 1_000), ("issue-ticket", ticket, 50), ("exchange-rate", rate, 50)]
+    {
+        let Some(bytes) = bytes(name) else { continue };
+        let config = SandboxConfig { max_runs: 1_100, ..SandboxConfig::default() };
+        let sandbox = Sandbox::new(config).expect("the engine starts");
+        sandbox.load(digest(&bytes), bytes.clone()).await.expect("it loads");
+        let call = call(digest(&bytes), arguments);
+        let gate: Arc<dyn EffectGate> = Arc::new(Gate(None));
+        let before = resident();
+        let calls: Vec<_> = (0..many)
+            .map(|_| {
+                let (sandbox, call, gate) = (sandbox.clone(), call.clone(), gate.clone());
+                tokio::spawn(async move { sandbox.invoke(call, gate).await })
+            })
+            .collect();
+        // Until nobody needs more: a second in which it stays as it is.
+        let mut last = (resident(), Instant::now());
+        while last.1.elapsed() < Duration::from_secs(1) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let now = resident();
+            if now.abs_diff(last.0) > 256 << 10 {
+                last = (now, Instant::now());
+            }
+        }
+        let more = resident().saturating_sub(before) as f64;
+        println!(
+            "| {name} | {many} | {:.1} | {:.0} |",
+            more / f64::from(1 << 20),
+            more / 1_024.0 / f64::from(many)
+        );
+        calls.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+}
