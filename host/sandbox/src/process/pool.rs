@@ -1,7 +1,7 @@
 //! Which process a call runs in.
 //!
 //! A guest process belongs to one tenant from its start to its end. A tenant has
-//! up to as many as the operator says (one per processor by default); the next is
+//! up to as many as the operator says (half of the processors by default); the next is
 //! started when all it has are busy. There is a most for all tenants together:
 //! there, an idle process of somebody else is ended to make room, and only when
 //! none is idle does a call run beside another tenant's, in the process with the

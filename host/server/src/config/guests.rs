@@ -17,10 +17,12 @@ pub enum GuestProcesses {
 }
 
 impl Default for GuestProcesses {
-    /// One per processor, four at the most: they take turns with the host's own
-    /// work on the same processors.
+    /// As many as half of the processors, four at the most: each is one thread, so
+    /// a tenant whose components do nothing but compute leaves half of the machine
+    /// to the others and to the host.
     fn default() -> GuestProcesses {
-        GuestProcesses::PerTenant(std::thread::available_parallelism().map_or(1, usize::from).min(4))
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        GuestProcesses::PerTenant((processors / 2).clamp(1, 4))
     }
 }
 
