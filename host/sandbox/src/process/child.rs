@@ -40,7 +40,18 @@ const MESSAGE: u64 = 6 * limits::HOST_CALL_BYTES as u64 + (1 << 20);
 const EFFECTS: u32 = 100_000;
 
 /// Why a call did not come back.
-pub(super) struct Lost(pub(super) String);
+pub(super) struct Lost {
+    pub(super) why: String,
+    /// It asked for an effect. One that did not may be run again elsewhere.
+    pub(super) asked: bool,
+}
+
+impl Lost {
+    /// Before it was begun.
+    fn before(why: String) -> Lost {
+        Lost { why, asked: false }
+    }
+}
 
 /// A guest process. Dropped, it is killed.
 pub(super) struct Child {
@@ -85,6 +96,8 @@ struct Making {
     task: Mutex<Option<JoinHandle<()>>>,
     /// Whether the process may not ask for another yet.
     open: AtomicBool,
+    /// Whether it ever asked.
+    asked: AtomicBool,
 }
 
 impl Flight {
@@ -170,10 +183,10 @@ impl Child {
         let id = {
             let mut state = self.shared.state();
             if let Some(why) = &state.lost {
-                return Err(Lost(why.clone()));
+                return Err(Lost::before(why.clone()));
             }
             if let Some(why) = state.unusable.get(&component) {
-                return Err(Lost(format!("it could not take over the component: {why}")));
+                return Err(Lost::before(format!("it could not take over the component: {why}")));
             }
             state.next += 1;
             let id = state.next;
@@ -257,7 +270,10 @@ impl Asked<'_> {
             flight.finish().await;
         }
         self.over = true;
-        answer.map_err(|_| Lost(shared.state().lost.clone().unwrap_or_else(|| "it is gone".to_owned())))
+        answer.map_err(|_| Lost {
+            why: shared.state().lost.clone().unwrap_or_else(|| "it is gone".to_owned()),
+            asked: flight.0.asked.load(Ordering::Acquire),
+        })
     }
 }
 
@@ -371,6 +387,7 @@ impl Shared {
         if slot.effects > EFFECTS {
             return Err("more effects than any call makes");
         }
+        slot.flight.0.asked.store(true, Ordering::Release);
         let Some(gate) = slot.gate.clone() else {
             // A preview, or a call that nobody waits for any more.
             drop(state);

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use countersign_domain::effect::EffectRecord;
 use countersign_domain::id::{ComponentDigest, TenantId};
-use countersign_domain::run::{Call, Ended, RunReport};
+use countersign_domain::run::{Call, Ended, RunLimits, RunReport};
 use countersign_domain::tool::{Manifest, Preview};
 
 use tokio::runtime::Handle;
@@ -124,36 +124,53 @@ impl Pool {
             Ok(Said::Manifest(said)) => wire::manifest(said),
             Ok(_) => Err(SandboxError::refused("`describe`", "it ended as something else")),
             // Nothing else ran there.
-            Err(Lost(why)) => {
+            Err(Lost { why, .. }) => {
                 Err(SandboxError::refused("`describe`", format!("the process it ran in is gone: {why}")))
             }
         }
     }
 
-    pub(crate) async fn preview(&self, call: Call) -> Result<Preview, Ended> {
-        let (component, limits) = (call.component, preview_limits(&call));
+    /// Asks in a process of the tenant's. Whose process dies before it asked for
+    /// anything is asked again, once, in another: it was perhaps a neighbour's
+    /// fault, or the process was dead already and nobody had noticed.
+    async fn ask(
+        &self,
+        tenant: &TenantId,
+        component: ComponentDigest,
+        limits: RunLimits,
+        gate: Option<&Arc<dyn EffectGate>>,
+        ask: impl Fn() -> Ask,
+    ) -> Result<Said, Ended> {
         let code = self.code(component)?;
-        let child = self.child(&call.context.tenant)?;
-        match child.ask(component, &code, Ask::Preview(call.into()), limits, None).await {
-            Ok(Said::Preview(said)) => wire::preview(said, &limits),
-            Ok(_) => Err(out_of_turn()),
-            Err(lost) => Err(gone(lost)),
+        let mut again = true;
+        loop {
+            let child = self.child(tenant)?;
+            match child.ask(component, &code, ask(), limits, gate.cloned()).await {
+                Ok(said) => return Ok(said),
+                Err(lost) if lost.asked || !again => return Err(gone(lost)),
+                Err(_) => again = false,
+            }
+        }
+    }
+
+    pub(crate) async fn preview(&self, call: Call) -> Result<Preview, Ended> {
+        let limits = preview_limits(&call);
+        let ask = || Ask::Preview(call.clone().into());
+        match self.ask(&call.context.tenant, call.component, limits, None, ask).await? {
+            Said::Preview(said) => wire::preview(said, &limits),
+            _ => Err(out_of_turn()),
         }
     }
 
     pub(crate) async fn invoke(&self, call: Call, gate: Arc<dyn EffectGate>) -> RunReport {
-        let (component, limits) = (call.component, call.limits);
-        let place = self.code(component).and_then(|code| Ok((code, self.child(&call.context.tenant)?)));
-        let (code, child) = match place {
-            Ok(place) => place,
-            Err(ended) => return RunReport { ended, log: Vec::new() },
-        };
-        match child.ask(component, &code, Ask::Invoke(call.into()), limits, Some(gate)).await {
+        let limits = call.limits;
+        let ask = || Ask::Invoke(call.clone().into());
+        match self.ask(&call.context.tenant, call.component, limits, Some(&gate), ask).await {
             Ok(Said::Report { end, log }) => {
                 RunReport { ended: wire::ended(end, &limits), log: wire::log(log, &limits) }
             }
             Ok(_) => RunReport { ended: out_of_turn(), log: Vec::new() },
-            Err(lost) => RunReport { ended: gone(lost), log: Vec::new() },
+            Err(ended) => RunReport { ended, log: Vec::new() },
         }
     }
 
@@ -163,28 +180,23 @@ impl Pool {
         effect: &EffectRecord,
         gate: Arc<dyn EffectGate>,
     ) -> ReconcileReport {
-        let (component, limits) = (call.component, call.limits);
-        let place = self.code(component).and_then(|code| Ok((code, self.child(&call.context.tenant)?)));
-        let (code, child) = match place {
-            Ok(place) => place,
-            Err(ended) => return ReconcileReport { verdict: Err(ended), log: Vec::new() },
-        };
-        let ask = Ask::Reconcile(call.into(), Box::new(effect.clone()));
-        match child.ask(component, &code, ask, limits, Some(gate)).await {
+        let limits = call.limits;
+        let ask = || Ask::Reconcile(call.clone().into(), Box::new(effect.clone()));
+        match self.ask(&call.context.tenant, call.component, limits, Some(&gate), ask).await {
             Ok(Said::Verdict { verdict, log }) => ReconcileReport {
                 verdict: verdict.map(Into::into).map_err(|end| wire::ended(end, &limits)),
                 log: wire::log(log, &limits),
             },
             Ok(_) => ReconcileReport { verdict: Err(out_of_turn()), log: Vec::new() },
-            Err(lost) => ReconcileReport { verdict: Err(gone(lost)), log: Vec::new() },
+            Err(ended) => ReconcileReport { verdict: Err(ended), log: Vec::new() },
         }
     }
 }
 
 /// The process died. Whose fault it was is not known: several calls may have been
 /// in it, and the system may have ended it. So the call was not run, and may be.
-fn gone(Lost(why): Lost) -> Ended {
-    Ended::Unavailable(format!("the process it ran in is gone: {why}"))
+fn gone(lost: Lost) -> Ended {
+    Ended::Unavailable(format!("the process it ran in is gone: {}", lost.why))
 }
 
 fn out_of_turn() -> Ended {
