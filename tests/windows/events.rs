@@ -141,3 +141,45 @@ fn h04_a_revoked_token_loses_its_stream_within_seconds(on: Backend) {
     while stream.next().is_some() {}
     assert!(begun.elapsed() < std::time::Duration::from_secs(5), "after {:?}", begun.elapsed());
 }
+
+/// Nobody reads from two thousand sockets: each token, tenant and host has so many streams, what is
+/// beyond is refused and ended, and somebody else hears at once.
+#[test]
+fn i03_two_thousand_sockets_that_never_read_keep_nobody_else_waiting() {
+    const TENANTS: usize = 9;
+    const TOKENS: usize = 10;
+    const SOCKETS: usize = 2_000;
+    let stage = Stage::set();
+    let resident = || {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", stage.host.pid())).expect("statm");
+        let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("pages");
+        pages * 4096
+    };
+    let tokens: Vec<String> = (0..TENANTS * TOKENS)
+        .map(|n| stage.host.new_token(&format!("deaf-{n}"), &["agent"], &format!("deaf-{}", n % TENANTS)))
+        .collect();
+    let before = resident();
+    let address = stage.host.address();
+    let deaf: Vec<_> = (0..SOCKETS)
+        .map(|n| {
+            let caller = stage.host.with_token(&tokens[n % tokens.len()]);
+            let request = caller.request("GET", "/v1/events").header("Accept", "text/event-stream");
+            request.begin(&address).expect("a connection")
+        })
+        .collect();
+    let mut stream = listen(&stage, "/v1/events", None);
+    let id = stage.propose("probe", "heard", &json!({ "mode": "no-effect" })).expect(201).id();
+    let begun = std::time::Instant::now();
+    let heard = stream.next().expect("an event");
+    assert_eq!(heard.data["action"], json!(id));
+    assert!(begun.elapsed() < std::time::Duration::from_secs(1), "{:?}", begun.elapsed());
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 64 << 20, "{} MiB for sockets that nobody reads from", grown >> 20);
+    // Their places are given back.
+    drop(deaf);
+    let again = stage.host.with_token(&tokens[0]);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while Stream::open(&again, &address, "/v1/events", None).is_err() {
+        assert!(std::time::Instant::now() < until, "the places of closed sockets are kept");
+    }
+}
