@@ -13,8 +13,9 @@
 //! | `demo` | the demo, as a newcomer runs it |
 //!
 //! `COUNTERSIGN_LONG=1` raises the numbers, `COUNTERSIGN_SEED` repeats a random run,
-//! `COUNTERSIGN_GUESTS` names a folder of freshly built guests, and with
-//! `COUNTERSIGN_TESTS_REQUIRE_ALL=1` a test that cannot run here is a failure.
+//! `COUNTERSIGN_GUESTS` names a folder of freshly built guests, `COUNTERSIGN_TESTS_ALONE=1` says that
+//! nothing else runs at the same time, and with `COUNTERSIGN_TESTS_REQUIRE_ALL=1` a test that cannot
+//! run here is a failure.
 #![expect(clippy::disallowed_methods, reason = "tests are told by their environment how to run")]
 
 mod demo;
