@@ -1,7 +1,7 @@
 //! What limits, languages and waiting cost.
 //!
 //! `cargo bench -p countersign-sandbox --bench limits` prints a table each: a fresh call with all
-//! limits on against one with none, the same component in a bare engine; installing, loading and
+//! limits on; installing, loading and
 //! calling a tool in Rust, JavaScript and Python (the last two from `COUNTERSIGN_GUESTS`, see
 //! `guest-examples/build`); resident memory of calls that wait for an answer. In this process:
 //! what guest processes add is in `fresh_call`.
@@ -17,9 +17,6 @@ use countersign_domain::id::{ActionId, ComponentDigest, Digest};
 use countersign_domain::run::{Call, Ended, RunContext, RunLimits};
 use countersign_domain::time::Timestamp;
 use countersign_sandbox::{EffectGate, Loaded, Sandbox, SandboxConfig};
-use wasmtime::component::{Component, Linker, ResourceTable, Val};
-use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, Store};
-use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 const STARTED: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
 
@@ -117,54 +114,10 @@ async fn limits() {
         with.push(begun.elapsed());
         assert!(matches!(report.ended, Ended::Returned(_)), "{report:?}");
     }
-    let without = bare(&probe, arguments).await;
     println!("\nA fresh call of the probe that does nothing, {CALLS} calls\n");
     println!("| | p50 µs | p99 µs |\n|---|---|---|");
     let row = |name: &str, (p50, p99): (f64, f64)| println!("| {name} | {p50:.1} | {p99:.1} |");
     row("all limits on", spread(with));
-    row("no limit, bare engine", spread(without));
-}
-
-/// A store of the bare engine.
-struct Bare {
-    table: ResourceTable,
-    wasi: WasiCtx,
-}
-
-impl WasiView for Bare {
-    fn ctx(&mut self) -> WasiCtxView<'_> {
-        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
-    }
-}
-
-/// The same component and call in an engine as it comes, but for the pool: no epoch, no limiter,
-/// no allowance for host calls, no account of time.
-async fn bare(component: &[u8], arguments: &str) -> Vec<Duration> {
-    let mut pool = PoolingAllocationConfig::new();
-    pool.max_tables_per_module(4);
-    let mut config = Config::new();
-    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
-    let engine = Engine::new(&config).expect("the engine starts");
-    let component = Component::from_binary(&engine, component).expect("it compiles");
-    let mut linker = Linker::<Bare>::new(&engine);
-    wasmtime_wasi::p2::add_to_linker_async(&mut linker).expect("a linker");
-    linker.define_unknown_imports_as_traps(&component).expect("a linker");
-    let pre = linker.instantiate_pre(&component).expect("it links");
-    let tool = component.get_export_index(None, "countersign:tool/tool@0.1.0").expect("a tool");
-    let invoke = component.get_export_index(Some(&tool), "invoke").expect("a tool");
-    let mut times = Vec::with_capacity(CALLS);
-    for _ in 0..CALLS {
-        let begun = Instant::now();
-        let state = Bare { table: ResourceTable::new(), wasi: WasiCtx::builder().build() };
-        let mut store = Store::new(&engine, state);
-        let instance = pre.instantiate_async(&mut store).await.expect("an instance");
-        let invoke = instance.get_func(&mut store, invoke).expect("a function");
-        let mut result = [Val::Bool(false)];
-        invoke.call_async(&mut store, &[Val::String(arguments.into())], &mut result).await.expect("a result");
-        drop(store);
-        times.push(begun.elapsed());
-    }
-    times
 }
 
 async fn languages() {
