@@ -143,8 +143,7 @@ impl Guest {
         let guest = self.clone();
         let task = tokio::spawn(async move {
             let said = guest.run(id, ask).await;
-            guest.calls().remove(&id);
-            guest.say(&FromGuest::Ended { id, said });
+            guest.end(id, said);
         });
         if let Some(call) = self.calls().get_mut(&id) {
             call.task = Some(task.abort_handle());
@@ -152,12 +151,17 @@ impl Guest {
     }
 
     fn cancel(&self, id: u64) {
-        // One that is over has said so already.
-        let Some(call) = self.calls().remove(&id) else { return };
-        if let Some(task) = call.task {
+        if let Some(task) = self.calls().get_mut(&id).and_then(|call| call.task.take()) {
             task.abort();
         }
-        self.say(&FromGuest::Ended { id, said: Said::Cancelled });
+        self.end(id, Said::Cancelled);
+    }
+
+    /// The last that is said of a call, once.
+    fn end(&self, id: u64, said: Said) {
+        if self.calls().remove(&id).is_some() {
+            self.say(&FromGuest::Ended { id, said });
+        }
     }
 
     async fn run(self: &Arc<Self>, id: u64, ask: Ask) -> Said {
@@ -189,14 +193,78 @@ struct WayOut {
 impl EffectGate for WayOut {
     async fn submit(&self, effect: Effect) -> Passage {
         let (answer, passage) = oneshot::channel();
-        if let Some(call) = self.guest.calls().get_mut(&self.id) {
+        let message = FromGuest::Effect { id: self.id, effect };
+        {
+            // A task of its own asks for an effect, and a call that is taken back does
+            // not take that task along. Whoever comes here after the end of the call
+            // was said has nobody to ask for: what a call says after its end, the
+            // host takes for a lie, and ends this process with all that runs in it.
+            let mut calls = self.guest.calls();
+            let Some(call) = calls.get_mut(&self.id) else { return Passage::Stopped };
             call.passage = Some(answer);
+            self.guest.say(&message);
         }
-        self.guest.say(&FromGuest::Effect { id: self.id, effect });
         match passage.await {
             Ok(passage) => passage,
             // The host's gate failed: so does this one. Not a panic that prints.
             Err(_) => std::panic::resume_unwind(Box::new("the gate failed")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use countersign_domain::effect::OutboundRequest;
+
+    use super::*;
+
+    fn effect() -> Effect {
+        Effect::Http(OutboundRequest {
+            method: "POST".to_owned(),
+            scheme: None,
+            authority: None,
+            path_with_query: None,
+            headers: Vec::new(),
+            body: Vec::new(),
+            first_byte_timeout: None,
+        })
+    }
+
+    #[tokio::test]
+    async fn a16_a_call_that_was_taken_back_says_nothing_after_its_end() {
+        let config = SandboxConfig { max_runs: 1, ..SandboxConfig::default() };
+        let local = Local::new(engine::engine(&config).unwrap(), &config).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let guest = Arc::new(Guest { local, link: Link::new(ours), calls: Mutex::default() });
+        for id in [1, 2] {
+            guest.calls().insert(id, Underway { task: None, passage: None });
+        }
+
+        guest.cancel(1);
+        // The task that was to ask comes too late, and so does the one that ran the call.
+        let late = WayOut { guest: guest.clone(), id: 1 };
+        let passage = tokio::time::timeout(Duration::from_secs(5), late.submit(effect())).await;
+        assert!(matches!(passage, Ok(Passage::Stopped)), "{passage:?}");
+        drop(late);
+        guest.end(1, Said::Report { end: End::Stopped, log: Vec::new() });
+        guest.end(2, Said::Report { end: End::Stopped, log: Vec::new() });
+        drop(guest);
+
+        let (host, mut inbox, mut heard) = (Link::new(theirs), Inbox::new(false), Vec::new());
+        while host.fill(&mut inbox).await.unwrap() {
+            while let Some(message) = inbox.next(|| u64::MAX).unwrap() {
+                heard.push(message);
+            }
+        }
+        assert!(
+            matches!(
+                heard[..],
+                [
+                    FromGuest::Ended { id: 1, said: Said::Cancelled },
+                    FromGuest::Ended { id: 2, said: Said::Report { .. } },
+                ]
+            ),
+            "{heard:?}"
+        );
     }
 }
