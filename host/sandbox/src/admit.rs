@@ -12,6 +12,9 @@ use wasmparser::{Encoding, Instance, Operator, Parser, Payload, Validator, WasmF
 use crate::error::SandboxError;
 use crate::{limits, linker};
 
+mod counts;
+use counts::Counts;
+
 /// Components inside components, the outermost counted.
 const DEPTH: usize = 8;
 /// Bytes of one function. Chosen; raise it if an interpreter's main loop needs it.
@@ -22,8 +25,6 @@ const LOCALS: u64 = 10_000;
 const NESTING: usize = 5_000;
 /// Targets of one `br_table`.
 const BRANCHES: u32 = 20_000;
-/// Types of one core module.
-const TYPES: u32 = 20_000;
 
 /// The language that the engine is configured for (see `engine`), spelled out so
 /// that nothing joins it by a default.
@@ -107,7 +108,7 @@ fn is_component(bytes: &[u8], max_bytes: u64) -> Result<(), SandboxError> {
 
 /// The parts that count, without judging whether they fit together.
 fn walk(bytes: &[u8]) -> Result<Admitted, SandboxError> {
-    let broken = |e: wasmparser::BinaryReaderError| SandboxError::refused("the component", e.to_string());
+    let mut counts = Counts::default();
     let mut admitted = Admitted { imports: Vec::new(), exports: Vec::new() };
     let mut depth = 0;
     let mut instances = 0;
@@ -115,7 +116,9 @@ fn walk(bytes: &[u8]) -> Result<Admitted, SandboxError> {
     // What each open level is: a component or a module.
     let mut open = Vec::new();
     for payload in Parser::new(0).parse_all(bytes) {
-        match payload.map_err(broken)? {
+        let payload = payload.map_err(broken)?;
+        counts.see(bytes, &payload)?;
+        match payload {
             Payload::Version { encoding, .. } => {
                 open.push(encoding);
                 // Of one module, and modules are not in one another.
@@ -135,9 +138,6 @@ fn walk(bytes: &[u8]) -> Result<Admitted, SandboxError> {
                 if instances > u64::from(limits::INSTANCES) {
                     return Err(too_much("core instances", instances, u64::from(limits::INSTANCES)));
                 }
-            }
-            Payload::TypeSection(section) if section.count() > TYPES => {
-                return Err(too_much("types in one module", section.count().into(), TYPES.into()));
             }
             Payload::TableSection(section) => {
                 tables += u64::from(section.count());
@@ -204,6 +204,10 @@ fn function(body: &wasmparser::FunctionBody<'_>) -> Result<(), SandboxError> {
         }
     }
     Ok(())
+}
+
+fn broken(error: wasmparser::BinaryReaderError) -> SandboxError {
+    SandboxError::refused("the component", error.to_string())
 }
 
 fn too_much(what: &str, has: u64, most: u64) -> SandboxError {

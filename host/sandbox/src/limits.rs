@@ -95,11 +95,18 @@ pub(crate) struct CpuAccount {
     limit: Duration,
     used: AtomicU64,
     entered: AtomicU64,
+    looks: AtomicU64,
 }
 
 impl CpuAccount {
     pub(crate) fn new(limit: Duration) -> CpuAccount {
-        CpuAccount { start: Instant::now(), limit, used: AtomicU64::new(0), entered: AtomicU64::new(0) }
+        CpuAccount {
+            start: Instant::now(),
+            limit,
+            used: AtomicU64::new(0),
+            entered: AtomicU64::new(0),
+            looks: AtomicU64::new(0),
+        }
     }
 
     fn clock(&self) -> u64 {
@@ -119,8 +126,17 @@ impl CpuAccount {
         self.used.load(Ordering::Relaxed).saturating_add(self.clock().saturating_sub(entered))
     }
 
+    /// How often the engine has looked at it: once for each tick that found the
+    /// component running. Unlike time, that does not depend on who else has the
+    /// processors.
+    #[cfg(test)]
+    pub(crate) fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Relaxed)
+    }
+
     /// Called from inside a running component.
     pub(crate) fn check(&self) -> Result<(), Halt> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
         if Duration::from_nanos(self.now_used()) < self.limit {
             return Ok(());
         }

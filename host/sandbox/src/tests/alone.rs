@@ -6,17 +6,21 @@ use std::process::Command;
 use countersign_domain::run::{Ended, RunLimits};
 
 use super::corpus::{Ready, SMALL, row, text};
-use super::rig::LIMITS;
+use super::rig::{LIMITS, told_to_use_processes};
 
 const ALONE: &str = "COUNTERSIGN_TEST_ALONE";
 
 /// False in the test run, after the test has passed in a process of its own; true in there.
 #[expect(clippy::disallowed_methods, reason = "how a test binary is told anything")]
-fn alone(test: &str) -> bool {
+pub(super) fn alone_in(file: &str, test: &str) -> bool {
     if std::env::var_os(ALONE).is_some() {
         return true;
     }
-    let name = format!("tests::alone::{test}");
+    // Where all tests are run a second time for the sake of guest processes, these have nothing to add.
+    if told_to_use_processes() {
+        return false;
+    }
+    let name = format!("tests::{file}::{test}");
     let ran = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &name, "--nocapture", "--test-threads=1"])
         .env(ALONE, "1")
@@ -28,6 +32,10 @@ fn alone(test: &str) -> bool {
     false
 }
 
+fn alone(test: &str) -> bool {
+    alone_in("alone", test)
+}
+
 /// Bytes of memory in use: now, and at the most since `forget_the_most`.
 fn resident(line: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -35,13 +43,13 @@ fn resident(line: &str) -> u64 {
     line.trim_start_matches(':').trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-fn forget_the_most() -> u64 {
+pub(super) fn forget_the_most() -> u64 {
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     resident("VmRSS")
 }
 
 /// The most that was in use at any time since, beyond what was then.
-fn most_since(before: u64) -> u64 {
+pub(super) fn most_since(before: u64) -> u64 {
     resident("VmHWM").saturating_sub(before)
 }
 
@@ -52,7 +60,7 @@ fn limit(ended: Result<(), Ended>) -> &'static str {
     }
 }
 
-const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a03_fifty_components_at_their_memory_limit_take_no_more_than_their_limits() {

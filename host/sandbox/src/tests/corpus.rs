@@ -22,40 +22,78 @@ pub(crate) const SMALL: RunLimits = RunLimits { cpu: Duration::from_secs(30), ..
 /// What one gets that is expected to take all of it.
 const SHORT: RunLimits = RunLimits { cpu: Duration::from_millis(200), ..LIMITS };
 
-struct Bench {
+/// An engine with all that components can import, and its clock.
+pub(crate) struct Bench {
     engine: Engine,
     linker: Linker<State>,
     _ticker: Ticker,
 }
 
+impl Bench {
+    /// For so many runs at the same time.
+    pub(crate) fn start(max_runs: u32) -> Bench {
+        let config = SandboxConfig { max_runs, ..SandboxConfig::default() };
+        let engine = engine::engine(&config).unwrap();
+        let _ticker = Ticker::start(&engine, config.epoch_tick).unwrap();
+        Bench { linker: linker::linker(&engine).unwrap(), engine, _ticker }
+    }
+
+    pub(crate) fn ready(&self, wat: &str) -> Result<Ready, SandboxError> {
+        let bytes = wat::parse_str(wat).unwrap_or_else(|e| panic!("{e}"));
+        admit::admit(&bytes, 64 << 20)?;
+        Ok(self.unadmitted(&bytes, &self.linker).unwrap_or_else(|e| panic!("{e:?}")))
+    }
+
+    fn unadmitted(&self, bytes: &[u8], linker: &Linker<State>) -> wasmtime::Result<Ready> {
+        let component = Component::from_binary(&self.engine, bytes)?;
+        Ok(Ready { engine: self.engine.clone(), pre: linker.instantiate_pre(&component)? })
+    }
+}
+
 /// One for all: an engine with its pool takes its time to start.
-static BENCH: LazyLock<Bench> = LazyLock::new(|| {
-    let config = SandboxConfig { max_runs: 64, ..SandboxConfig::default() };
-    let engine = engine::engine(&config).unwrap();
-    let _ticker = Ticker::start(&engine, config.epoch_tick).unwrap();
-    Bench { linker: linker::linker(&engine).unwrap(), engine, _ticker }
-});
+static BENCH: LazyLock<Bench> = LazyLock::new(|| Bench::start(64));
 
 /// A component that was admitted and compiled.
 #[derive(Clone)]
-pub(crate) struct Ready(wasmtime::component::InstancePre<State>);
+pub(crate) struct Ready {
+    engine: Engine,
+    pre: wasmtime::component::InstancePre<State>,
+}
 
 impl Ready {
     pub(crate) fn new(wat: &str) -> Result<Ready, SandboxError> {
-        let bytes = wat::parse_str(wat).unwrap_or_else(|e| panic!("{e}"));
-        admit::admit(&bytes, 64 << 20)?;
-        let component = Component::from_binary(&BENCH.engine, &bytes).unwrap_or_else(|e| panic!("{e:?}"));
-        Ok(Ready(BENCH.linker.instantiate_pre(&component).unwrap_or_else(|e| panic!("{e:?}"))))
+        BENCH.ready(wat)
+    }
+
+    /// Not admitted, because it imports what `more` adds to what can be imported.
+    pub(crate) fn with(wat: &str, more: impl FnOnce(&mut Linker<State>)) -> wasmtime::Result<Ready> {
+        let mut linker = BENCH.linker.clone();
+        more(&mut linker);
+        BENCH.unadmitted(&wat::parse_str(wat).unwrap_or_else(|e| panic!("{e}")), &linker)
     }
 
     /// Instantiates it, and calls the export `run` if there is one.
     pub(crate) async fn run(&self, limits: RunLimits) -> Result<(), Ended> {
-        run::run(&BENCH.engine, &Setting::bare(limits), async |store| {
-            let instance = self.0.instantiate_async(&mut *store).await?;
+        self.run_as(&Setting::bare(limits)).await
+    }
+
+    pub(crate) async fn run_as(&self, setting: &Setting) -> Result<(), Ended> {
+        run::run(&self.engine, setting, async |store| {
+            let instance = self.pre.instantiate_async(&mut *store).await?;
             if let Ok(run) = instance.get_typed_func::<(), ()>(&mut *store, "run") {
                 run.call_async(store, ()).await?;
             }
             Ok(())
+        })
+        .await
+    }
+
+    /// Instantiates it, and calls the export `at` with a number.
+    pub(crate) async fn run_at(&self, limits: RunLimits, number: u32) -> Result<(), Ended> {
+        run::run(&self.engine, &Setting::bare(limits), async |store| {
+            let instance = self.pre.instantiate_async(&mut *store).await?;
+            let at = instance.get_typed_func::<(u32,), ()>(&mut *store, "at")?;
+            at.call_async(store, (number,)).await
         })
         .await
     }

@@ -1,6 +1,8 @@
 //! The room as a whole, with the real example components and a gate that counts.
 
 mod alone;
+mod binary;
+mod bombs;
 mod cache;
 mod corpus;
 mod determinism;
@@ -8,6 +10,7 @@ mod effects;
 mod exchange;
 mod inspection;
 mod languages;
+mod leftovers;
 mod limits;
 mod reconciling;
 pub(crate) mod rig;

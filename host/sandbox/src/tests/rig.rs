@@ -49,7 +49,10 @@ pub(crate) async fn sandbox() -> Sandbox {
     static SHARED: OnceCell<Sandbox> = OnceCell::const_new();
     SHARED
         .get_or_init(|| async {
-            let sandbox = in_processes().unwrap_or_else(|| Sandbox::new(SandboxConfig::default()).unwrap());
+            let sandbox = match told_to_use_processes() {
+                true => in_processes(),
+                false => Sandbox::new(SandboxConfig::default()).unwrap(),
+            };
             for name in ["probe", "refund", "transfer"] {
                 let bytes = component(name);
                 sandbox.load(digest(&bytes), bytes).await.unwrap();
@@ -63,15 +66,20 @@ pub(crate) async fn sandbox() -> Sandbox {
 /// Set, all the room's tests run their components in guest processes.
 pub(crate) const PROCESSES: &str = "COUNTERSIGN_TEST_GUESTS_IN_PROCESSES";
 
-/// A sandbox with guest processes, where the tests were told to use one.
+/// Whether the tests were told to use them. A test that has its own engine, or its own guest
+/// processes, has nothing to add there.
 #[expect(clippy::disallowed_methods, reason = "how a test binary is told anything")]
-fn in_processes() -> Option<Sandbox> {
-    std::env::var(PROCESSES).ok()?;
+pub(crate) fn told_to_use_processes() -> bool {
+    std::env::var_os(PROCESSES).is_some()
+}
+
+/// A sandbox with guest processes.
+pub(crate) fn in_processes() -> Sandbox {
     // Each test has a runtime of its own, and the sandbox outlives it.
     let runtime = Box::leak(Box::new(tokio::runtime::Runtime::new().unwrap()));
     let _on = runtime.enter();
     let guests_in = Some(crate::process::tests::command("guest"));
-    Some(Sandbox::new(SandboxConfig { guests_in, ..SandboxConfig::default() }).unwrap())
+    Sandbox::new(SandboxConfig { guests_in, ..SandboxConfig::default() }).unwrap()
 }
 
 pub(crate) const LIMITS: RunLimits = RunLimits {

@@ -1,12 +1,17 @@
 //! Shapes that no toolchain makes and no file of the corpus holds: too large to write down, or
 //! with something to look at afterwards.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use countersign_domain::run::{Ended, RunLimits};
+use wasmtime::component::Val;
 
-use super::corpus::Ready;
+use super::corpus::{Bench, Ready, row, text};
 use super::rig::LIMITS;
+use crate::SandboxConfig;
+use crate::state::Setting;
 
 fn trapped(ended: Result<(), Ended>) -> (String, Option<&'static str>) {
     match ended {
@@ -29,78 +34,96 @@ async fn a03_all_memories_count_together() {
     ready.run(RunLimits { memory: 40 << 20, ..LIMITS }).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a05_a_value_nested_ten_thousand_deep_is_refused_before_anybody_walks_it() {
-    let mut types = String::from("(type $t0 (option u8))");
-    for n in 1..10_000 {
-        types.push_str(&format!("(type $t{n} (option $t{}))", n - 1));
+/// Calls `take` of an import with a variant in a variant, so many of them: each is `deeper` until
+/// the innermost, which is a number. That is what zeros say, so memory as it comes holds it.
+fn nested(depth: usize, run: &str) -> String {
+    let mut types = String::from(r#"(type $v1 (variant (case "end" u8) (case "none")))"#);
+    types.push_str(r#"(export "t1" (type $t1 (eq $v1)))"#);
+    for n in 2..=depth {
+        let inner = n - 1;
+        types.push_str(&format!(
+            r#"(type $v{n} (variant (case "deeper" $t{inner}) (case "none"))) (export "t{n}" (type $t{n} (eq $v{n})))"#
+        ));
     }
-    let wat = format!(
-        r#"(component {types}
-            (import "countersign:tool/context@0.1.0" (instance (export "log" (func (param "it" (option u8))))))
-            (core module $m (func (export "run") (param i32)))
-            (core instance $i (instantiate $m))
-            (type $f (func (param "it" $t9999))))"#
-    );
-    let refused = Ready::new(&wat).err().unwrap().to_string();
-    assert!(refused.contains("type"), "{refused}");
+    format!(
+        r#"(component
+            (import "deep:deep/deep@1.0.0" (instance $deep
+                {types} (export "take" (func (param "it" $t{depth})))))
+            (core module $room (memory (export "memory") 1))
+            (core instance $room (instantiate $room))
+            (core func $take (canon lower (func $deep "take") (memory (core memory $room "memory"))))
+            (core module $m (import "" "take" (func $take (param i32))) {run})
+            (core instance $i (instantiate $m (with "" (instance (export "take" (func $take))))))
+            (func (export "run") (canon lift (core func $i "run"))))"#
+    )
+}
+
+fn depth(value: &Val) -> usize {
+    match value {
+        Val::Variant(_, Some(inner)) => 1 + depth(inner),
+        _ => 0,
+    }
+}
+
+/// As many as the validator takes: types may nest 100 deep, the number within counted. A value has
+/// the shape of its type, and a type can only be made of types that stand before it, so there is no
+/// deeper value to pass: a list is longer, not deeper.
+const DEEPEST: usize = 99;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a05_a_value_nested_ten_thousand_deep_is_refused_and_the_deepest_that_there_is_arrives() {
+    let once = r#"(func (export "run") (call $take (i32.const 0)))"#;
+    for deep in [10_000, DEEPEST + 1] {
+        let bytes = wat::parse_str(nested(deep, once)).unwrap();
+        let refused = crate::admit::admit(&bytes, 64 << 20).unwrap_err().to_string();
+        assert!(refused.contains("nesting is too deep"), "{refused}");
+        let refused = Ready::with(&nested(deep, once), |_| {}).err().unwrap();
+        assert!(format!("{refused:?}").contains("nesting is too deep"), "{refused:?}");
+    }
+
+    let (deepest, calls) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let ready = |run| {
+        let (deepest, calls) = (deepest.clone(), calls.clone());
+        Ready::with(&nested(DEEPEST, run), |linker| {
+            let take = move |_: wasmtime::StoreContextMut<'_, _>, _, given: &[Val], _: &mut [Val]| {
+                deepest.fetch_max(depth(&given[0]), Ordering::SeqCst);
+                calls.fetch_add(1, Ordering::SeqCst);
+                Ok(())
+            };
+            linker.instance("deep:deep/deep@1.0.0").unwrap().func_new("take", take).unwrap();
+        })
+        .unwrap_or_else(|e| panic!("{e:?}"))
+    };
+    ready(once).run(LIMITS).await.unwrap();
+    assert_eq!((deepest.load(Ordering::SeqCst), calls.load(Ordering::SeqCst)), (DEEPEST, 1));
+    // And from every depth of the component's own stack.
+    let down = r#"(func $down (export "run") (call $take (i32.const 0)) (call $down))"#;
+    let (why, limit) = trapped(ready(down).run(LIMITS).await);
+    assert_eq!(limit, Some("stack"), "{why}");
+    assert!(calls.load(Ordering::SeqCst) > 1_000, "{calls:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a06_an_endless_loop_ends_soon_after_its_time() {
-    let spin = Ready::new(&super::corpus::text("a06-export")).unwrap();
-    let started = Instant::now();
-    let limits = RunLimits { cpu: Duration::from_millis(100), ..LIMITS };
-    let (_, limit) = trapped(spin.run(limits).await);
-    assert_eq!(limit, Some("cpu"));
-    assert!(started.elapsed() >= Duration::from_millis(100));
-    // Two ticks are 20 ms; the rest is a machine that others use too.
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
-}
-
-/// Fills 64 MiB and the tables of the slot it runs in, and traps.
-const FILLS: &str = r#"(component
-    (core module $m
-        (memory 1024)
-        (table 19000 funcref)
-        (elem declare func $f)
-        (func $f)
-        (func (export "run")
-            (memory.fill (i32.const 0) (i32.const 0xa5) (i32.const 0x4000000))
-            (table.fill (i32.const 0) (ref.func $f) (i32.const 19000))
-            unreachable))
-    (core instance $i (instantiate $m))
-    (func (export "run") (canon lift (core func $i "run"))))"#;
-
-/// Grows into all of it and traps with another trap if any of it is not as new.
-const SCANS: &str = r#"(component
-    (core module $m
-        (memory 1)
-        (table 1 19000 funcref)
-        (func (export "run")
-            (local $at i32)
-            (if (i32.ne (memory.grow (i32.const 1023)) (i32.const 1)) (then unreachable))
-            (if (i32.ne (table.grow (ref.null func) (i32.const 18999)) (i32.const 1)) (then unreachable))
-            (loop $bytes
-                (if (i64.ne (i64.load (local.get $at)) (i64.const 0)) (then unreachable))
-                (local.set $at (i32.add (local.get $at) (i32.const 8)))
-                (br_if $bytes (i32.lt_u (local.get $at) (i32.const 0x4000000))))
-            (local.set $at (i32.const 0))
-            (loop $slots
-                (if (i32.eqz (ref.is_null (table.get (local.get $at)))) (then unreachable))
-                (local.set $at (i32.add (local.get $at) (i32.const 1)))
-                (br_if $slots (i32.lt_u (local.get $at) (i32.const 19000))))))
-    (core instance $i (instantiate $m))
-    (func (export "run") (canon lift (core func $i "run"))))"#;
-
-#[tokio::test(flavor = "multi_thread")]
-#[expect(clippy::disallowed_methods, reason = "how a test binary is told anything")]
-async fn a15_nothing_that_an_instance_left_is_in_the_next_one() {
-    let (fills, scans) = (Ready::new(FILLS).unwrap(), Ready::new(SCANS).unwrap());
-    let long = std::env::var_os("COUNTERSIGN_LONG").is_some_and(|long| long == "1");
-    let limits = RunLimits { cpu: Duration::from_secs(60), ..LIMITS };
-    for round in 0..if long { 1_000 } else { 100 } {
-        trapped(fills.run(limits).await);
-        scans.run(limits).await.unwrap_or_else(|ended| panic!("round {round}: {ended:?}"));
+async fn a06_an_endless_loop_anywhere_ends_within_two_ticks_of_its_time_and_leaves_its_room() {
+    let tick = SandboxConfig::default().epoch_tick;
+    let limits = RunLimits { cpu: tick * 20, ..LIMITS };
+    // Room for one: whoever comes next finds it only if the last one's store is gone.
+    let bench = Bench::start(1);
+    let next =
+        bench.ready("(component (core module $m (memory 1024)) (core instance (instantiate $m)))").unwrap();
+    let shapes = row("a06-");
+    for shape in ["destructor", "export", "fill", "post-return", "realloc", "start"] {
+        assert!(shapes.contains(&format!("a06-{shape}")), "{shape}");
+    }
+    for name in shapes {
+        let (endless, setting) = (bench.ready(&text(&name)).unwrap(), Setting::bare(limits));
+        let started = Instant::now();
+        let (_, limit) = trapped(endless.run_as(&setting).await);
+        assert_eq!(limit, Some("cpu"), "{name}");
+        assert!(started.elapsed() >= limits.cpu, "{name}: {:?}", started.elapsed());
+        // The engine's own count, not the clock's: twenty ticks are its time.
+        let looks = setting.cpu.looks();
+        assert!((1..=22).contains(&looks), "{name}: {looks} ticks");
+        next.run(LIMITS).await.unwrap_or_else(|ended| panic!("after {name}: {ended:?}"));
     }
 }
