@@ -16,6 +16,7 @@ pub mod health;
 mod ledger;
 pub mod postgres;
 mod registry;
+mod rows;
 pub mod sqlite;
 pub mod steps;
 

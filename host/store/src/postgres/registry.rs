@@ -12,6 +12,7 @@ use super::writer::Tx;
 use super::{Inner, PostgresStore, rows, sql};
 use crate::StoreError;
 use crate::registry::{NewPrincipal, NewTool, Pending, PrincipalRow, Registry};
+use crate::rows::Columns as _;
 
 #[async_trait]
 impl Registry for PostgresStore {

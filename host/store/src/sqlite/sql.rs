@@ -15,11 +15,10 @@ macro_rules! action_columns {
     () => {
         "tenant_id, id, state, version, event_seq, attempt, attempt_id, lease_expires, in_flight, cancel_requested, \
          attempts_left, repeats_left, next_attempt, first_write, unknown_effects, standing_writes, effects, \
-         approvals_given, approved_fingerprint, approved_at, superseded_by, provider_reference, error_code, \
-         error_message, updated, policy_epoch, approval_expires, execution_deadline, approvals_required, \
-         run_by_itself, created, fingerprint, intent, action_key, run, step, tool, requested_version, tool_version, \
-         component_digest, grant_digest, actor, proposer, supersedes, compensates, seed, preview, plan, arguments, \
-         result, rewound, announced"
+         approved_fingerprint, approved_at, superseded_by, provider_reference, error_code, error_message, updated, \
+         policy_epoch, approval_expires, execution_deadline, approvals_required, run_by_itself, created, fingerprint, \
+         intent, action_key, tool, requested_version, tool_version, component_digest, grant_digest, actor, proposer, \
+         supersedes, compensates, seed, preview, plan, arguments, result, rewound, announced, approvals_given"
     };
 }
 macro_rules! effect_columns {
