@@ -19,6 +19,7 @@ mod registry;
 mod rows;
 pub mod sqlite;
 pub mod steps;
+mod written;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;

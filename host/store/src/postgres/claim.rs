@@ -4,7 +4,7 @@ use countersign_domain::action::{Action, Fact, State};
 use countersign_domain::effect::{EffectRecord, EffectStatus};
 use countersign_domain::event::EventBody;
 use countersign_domain::grant::RecoveryClass;
-use countersign_domain::id::{ActionId, AttemptId, AttemptNumber, Ordinal, SendNumber, TenantId};
+use countersign_domain::id::{ActionId, AttemptId, AttemptNumber, Ordinal, TenantId};
 use countersign_domain::lease::{LeaseTerms, SendFence};
 use countersign_domain::time::{Timestamp, micros};
 use tokio_postgres::Row;
@@ -14,10 +14,12 @@ use super::decide::{length, lost, missing};
 use super::rows::{self, Columns};
 use super::{Inner, UNFLUSHED, sql};
 use crate::StoreError;
+use crate::rows::Columns as _;
 use crate::steps::{
     ClaimAction, ClaimKind, ClaimWrite, ClaimedAction, Liveness, NewSettled, RepeatWrite, Settled, Step,
     WriteClaimed,
 };
+use crate::written;
 
 pub(super) async fn claim_action(pg: &Inner, claim: ClaimAction) -> Result<Step<ClaimedAction>, StoreError> {
     let statement = match claim.kind {
@@ -173,40 +175,9 @@ pub(super) async fn claim_write(pg: &Inner, claim: ClaimWrite) -> Result<Step<Wr
         return lost(pg, &claim.tenant, claim.action).await;
     }
     let mut c = Columns::of(&row, 2, "a write claim");
-    let (lease_expires, now) = (c.get()?, Timestamp::from_micros(c.get()?));
-    let record = EffectRecord {
-        ordinal: claim.ordinal,
-        kind: claim.kind,
-        write: true,
-        terms: claim.terms,
-        fingerprint: claim.fingerprint,
-        request: claim.request,
-        provider_key: Some(claim.provider_key),
-        status: EffectStatus::InFlight,
-        attempt: claim.attempt,
-        send: SendNumber(1),
-        first_sent: Some(inherited.unwrap_or(now)),
-        last_sent: Some(now),
-        // A component's own retry repeats a write that may have arrived.
-        may_have_arrived: inherited.is_some(),
-        unknown_since: None,
-        answer: None,
-        refusal: None,
-        set_aside: false,
-        evidence: None,
-        recorded_at: None,
-    };
-    Ok(Step::Made(claimed(record, lease_expires)))
-}
-
-fn claimed(record: EffectRecord, lease_expires: i64) -> WriteClaimed {
-    WriteClaimed {
-        fence: SendFence { attempt: record.attempt, ordinal: record.ordinal, send: record.send },
-        lease_expires: Timestamp::from_micros(lease_expires),
-        window_ends: record.window_ends(),
-        may_have_arrived: record.may_have_arrived,
-        record,
-    }
+    let (lease_expires, now) = (c.time()?, c.time()?);
+    let record = written::write(claim, inherited, now);
+    Ok(Step::Made(written::claimed(record, lease_expires)))
 }
 
 pub(super) async fn repeat_write(pg: &Inner, repeat: RepeatWrite) -> Result<Step<WriteClaimed>, StoreError> {
@@ -228,9 +199,9 @@ pub(super) async fn repeat_write(pg: &Inner, repeat: RepeatWrite) -> Result<Step
     if !made(&row)? {
         return lost(pg, &repeat.tenant, repeat.action).await;
     }
-    let lease_expires = Columns::of(&row, 2, "a repeat claim").get()?;
+    let lease_expires = Columns::of(&row, 2, "a repeat claim").time()?;
     let record = rows::effect_option(&row, 3)?.ok_or_else(|| gone(repeat.action, repeat.ordinal))?;
-    Ok(Step::Made(claimed(record, lease_expires)))
+    Ok(Step::Made(written::claimed(record, lease_expires)))
 }
 
 /// Enters a write that the ledger may have lost the row of.
@@ -268,27 +239,11 @@ pub(super) async fn doubt_write(pg: &Inner, claim: ClaimWrite) -> Result<Step<Ef
         return lost(pg, &claim.tenant, claim.action).await;
     }
     let mut c = Columns::of(&row, 2, "a doubted write");
-    let (now, first) = (Timestamp::from_micros(c.get()?), Timestamp::from_micros(c.get()?));
+    let (now, first) = (c.time()?, c.time()?);
     Ok(Step::Made(EffectRecord {
-        ordinal: claim.ordinal,
-        kind: claim.kind,
-        write: true,
-        terms: claim.terms,
-        fingerprint: claim.fingerprint,
-        request: claim.request,
-        provider_key: Some(claim.provider_key),
         status: EffectStatus::Unknown,
-        attempt: claim.attempt,
-        send: SendNumber(1),
-        first_sent: Some(first),
-        last_sent: Some(first),
-        may_have_arrived: true,
         unknown_since: Some(now),
-        answer: None,
-        refusal: None,
-        set_aside: false,
-        evidence: None,
-        recorded_at: None,
+        ..written::write(claim, Some(first), first)
     }))
 }
 
@@ -412,35 +367,7 @@ pub(super) async fn record_settled(
         return lost(pg, tenant, id).await;
     }
     let now = Timestamp::from_micros(Columns::of(&row, 2, "a record").get()?);
-    Ok(Step::Made(effects.into_iter().map(|effect| settled(attempt, effect, now)).collect()))
-}
-
-fn settled(attempt: AttemptId, effect: NewSettled, now: Timestamp) -> EffectRecord {
-    let (status, send, answer, refusal) = match effect.outcome {
-        Settled::Answered(answer) => (EffectStatus::Succeeded, 1, Some(answer), None),
-        Settled::Refused(refusal) => (EffectStatus::Failed, 0, None, Some(refusal)),
-    };
-    EffectRecord {
-        ordinal: effect.ordinal,
-        kind: effect.kind,
-        write: effect.write,
-        terms: effect.terms,
-        fingerprint: effect.fingerprint,
-        request: effect.request,
-        provider_key: None,
-        status,
-        attempt,
-        send: SendNumber(send),
-        first_sent: None,
-        last_sent: None,
-        may_have_arrived: false,
-        unknown_since: None,
-        answer,
-        refusal,
-        set_aside: false,
-        evidence: None,
-        recorded_at: Some(now),
-    }
+    Ok(Step::Made(effects.into_iter().map(|effect| written::settled(attempt, effect, now)).collect()))
 }
 
 /// A length of time as it is added to a time in the database; clamped so that no

@@ -17,6 +17,7 @@ use super::rows::{self, Columns};
 use super::{Inner, UNFLUSHED, sql};
 use crate::StoreError;
 use crate::steps::{Approve, Move, NewAction, Proposed, Putoff, Resolve, Step, Transition};
+use crate::written::First;
 
 /// A length of time as a parameter.
 pub(super) fn length(length: Duration) -> i64 {
@@ -57,14 +58,11 @@ pub(super) async fn stepped(
 }
 
 pub(super) async fn propose(pg: &Inner, new: NewAction) -> Result<Proposed, StoreError> {
-    let Some(last) = new.moves.last() else {
+    let Some(first) = First::of(&new) else {
         return Err(StoreError::Damaged { what: "a proposal without a move".into() });
     };
-    let state = last.to;
     let bodies: Vec<String> = new.moves.iter().cloned().map(body).collect();
-    let approved = (state == State::Approved).then_some(new.fingerprint);
     let (run, step) = new.key.run().unzip();
-    let effects = u32::try_from(new.planned_effects.len()).unwrap_or(u32::MAX);
     let columns = SettledColumns::of(&new.planned_effects)?;
     let nobody = [0u8; 16];
     let genesis = event::genesis(&new.tenant, new.id);
@@ -76,10 +74,10 @@ pub(super) async fn propose(pg: &Inner, new: NewAction) -> Result<Proposed, Stor
     );
     let mut params: Vec<&(dyn ToSql + Sync)> = Vec::with_capacity(51);
     let (id_bytes, seed, nobody) = (id.as_bytes().as_slice(), new.seed.as_slice(), nobody.as_slice());
-    let (state_text, event_seq) = (state.as_str(), i64::try_from(bodies.len()).unwrap_or(i64::MAX));
+    let (state_text, event_seq) = (first.state.as_str(), i64::from(first.event_seq));
     let (attempts, repeats) = (i64::from(new.attempts), i64::from(new.repeats));
-    let approved_bytes = approved.as_ref().map(|fingerprint| fingerprint.0.as_bytes().as_slice());
-    let effects_count = i64::from(effects);
+    let approved_bytes = first.approved.as_ref().map(|fingerprint| fingerprint.0.as_bytes().as_slice());
+    let effects_count = i64::from(first.effects);
     let (expires, deadline) = (length(new.approval_expires_after), length(new.execution_deadline_after));
     let required = i64::from(new.approvals_required);
     let created = new.created.as_micros();
@@ -137,57 +135,8 @@ pub(super) async fn propose(pg: &Inner, new: NewAction) -> Result<Proposed, Stor
     }
     let now = Timestamp::from_micros(Columns::of(&row, 2, "a proposal").get()?);
     pg.changed(&new.tenant, new.id);
-    Ok(Proposed::New(Box::new(Action {
-        tenant: new.tenant,
-        id: new.id,
-        key: new.key,
-        tool: new.tool,
-        requested_version: new.requested_version,
-        version: new.version,
-        component: new.component,
-        grant: new.grant,
-        arguments: new.arguments,
-        intent: new.intent,
-        fingerprint: new.fingerprint,
-        actor: new.actor,
-        proposer: new.proposer,
-        plan: new.plan,
-        preview: new.preview,
-        approvals_required: new.approvals_required,
-        approval_expires: Timestamp::from_micros(now.as_micros() + expires),
-        execution_deadline: Timestamp::from_micros(now.as_micros() + deadline),
-        policy_epoch: new.policy_epoch,
-        run_by_itself: new.run_by_itself,
-        supersedes: new.supersedes,
-        compensates: new.compensates,
-        created: new.created,
-        seed: new.seed,
-        state,
-        approved_fingerprint: approved,
-        approved_at: approved.map(|_| now),
-        approvals: Vec::new(),
-        attempt: countersign_domain::id::AttemptNumber(0),
-        attempt_id: None,
-        lease_expires: None,
-        in_flight: None,
-        cancel_requested: None,
-        attempts_left: new.attempts,
-        repeats_left: new.repeats,
-        next_attempt: None,
-        first_write: None,
-        unknown_effects: 0,
-        standing_writes: 0,
-        effects,
-        superseded_by: None,
-        provider_reference: None,
-        result: None,
-        error: None,
-        updated: now,
-        version_counter: 1,
-        event_seq: u32::try_from(event_seq).unwrap_or(u32::MAX),
-        rewound: false,
-        announced: None,
-    })))
+    let after = |length: i64| Timestamp::from_micros(now.as_micros() + length);
+    Ok(Proposed::New(Box::new(first.action(new, now, after(expires), after(deadline)))))
 }
 
 pub(super) async fn approve(pg: &Inner, approve: Approve) -> Result<Step<Action>, StoreError> {

@@ -3,10 +3,10 @@
 //! compares and sets the action's row.
 
 use countersign_domain::action::{Action, Fact, State};
-use countersign_domain::effect::{EffectRecord, EffectStatus};
+use countersign_domain::effect::EffectRecord;
 use countersign_domain::grant::RecoveryClass;
-use countersign_domain::id::{ActionId, AttemptId, Ordinal, SendNumber, TenantId};
-use countersign_domain::lease::{LeaseTerms, SendFence};
+use countersign_domain::id::{ActionId, AttemptId, Ordinal, TenantId};
+use countersign_domain::lease::LeaseTerms;
 use countersign_domain::time::{Timestamp, micros};
 use rusqlite::params;
 
@@ -16,9 +16,9 @@ use super::sql;
 use super::writer::Tx;
 use crate::StoreError;
 use crate::steps::{
-    ClaimAction, ClaimKind, ClaimWrite, ClaimedAction, Move, NewSettled, RepeatWrite, Settled, Step,
-    WriteClaimed,
+    ClaimAction, ClaimKind, ClaimWrite, ClaimedAction, Move, NewSettled, RepeatWrite, Step, WriteClaimed,
 };
+use crate::written;
 
 pub(super) fn claim_action(tx: &Tx<'_, '_>, claim: ClaimAction) -> Result<Step<ClaimedAction>, StoreError> {
     let statement = match claim.kind {
@@ -106,30 +106,10 @@ pub(super) fn claim_write(tx: &Tx<'_, '_>, claim: ClaimWrite) -> Result<Step<Wri
         return lost(tx, &claim.tenant, claim.action);
     }
     let lease_expires = lease_expires(tx, &claim.tenant, claim.action)?;
-    let record = EffectRecord {
-        ordinal: claim.ordinal,
-        kind: claim.kind,
-        write: true,
-        terms: claim.terms,
-        fingerprint: claim.fingerprint,
-        request: claim.request,
-        provider_key: Some(claim.provider_key),
-        status: EffectStatus::InFlight,
-        attempt: claim.attempt,
-        send: SendNumber(1),
-        first_sent: Some(inherited.unwrap_or(tx.now)),
-        last_sent: Some(tx.now),
-        // A component's own retry repeats a write that may have arrived.
-        may_have_arrived: inherited.is_some(),
-        unknown_since: None,
-        answer: None,
-        refusal: None,
-        set_aside: false,
-        evidence: None,
-        recorded_at: None,
-    };
-    insert_effect(tx, &claim.tenant, claim.action, &record, inherited)?;
-    Ok(Step::Made(claimed(record, lease_expires)))
+    let (tenant, action) = (claim.tenant.clone(), claim.action);
+    let record = written::write(claim, inherited, tx.now);
+    insert_effect(tx, &tenant, action, &record, inherited)?;
+    Ok(Step::Made(written::claimed(record, lease_expires)))
 }
 
 fn take_row_for_write(tx: &Tx<'_, '_>, conditions: &[&dyn rusqlite::ToSql]) -> Result<bool, StoreError> {
@@ -142,21 +122,11 @@ fn take_row_for_write(tx: &Tx<'_, '_>, conditions: &[&dyn rusqlite::ToSql]) -> R
     Ok(tx.run(sql::CLAIM_WRITE, conditions)? == 1)
 }
 
-fn lease_expires(tx: &Tx<'_, '_>, tenant: &TenantId, id: ActionId) -> Result<i64, StoreError> {
+fn lease_expires(tx: &Tx<'_, '_>, tenant: &TenantId, id: ActionId) -> Result<Timestamp, StoreError> {
     tx.row(sql::LEASE_EXPIRES, params![tenant.as_str(), id.0.as_bytes()], |row| {
-        row.get(0).map_err(super::fault::statement)
+        row.get(0).map(Timestamp::from_micros).map_err(super::fault::statement)
     })?
     .ok_or_else(|| StoreError::NotFound { what: format!("the action {id}") })
-}
-
-fn claimed(record: EffectRecord, lease_expires: i64) -> WriteClaimed {
-    WriteClaimed {
-        fence: SendFence { attempt: record.attempt, ordinal: record.ordinal, send: record.send },
-        lease_expires: Timestamp::from_micros(lease_expires),
-        window_ends: record.window_ends(),
-        may_have_arrived: record.may_have_arrived,
-        record,
-    }
 }
 
 pub(super) fn repeat_write(tx: &Tx<'_, '_>, repeat: RepeatWrite) -> Result<Step<WriteClaimed>, StoreError> {
@@ -182,7 +152,7 @@ pub(super) fn repeat_write(tx: &Tx<'_, '_>, repeat: RepeatWrite) -> Result<Step<
         params![tenant, id.as_bytes(), repeat.ordinal.0, tx.now.as_micros(), repeat.attempt.0.as_bytes()],
     )?;
     let record = effect(tx, &repeat.tenant, repeat.action, repeat.ordinal)?;
-    Ok(Step::Made(claimed(record, lease_expires)))
+    Ok(Step::Made(written::claimed(record, lease_expires)))
 }
 
 /// Enters a write that the ledger may have lost the row of.
@@ -197,31 +167,12 @@ pub(super) fn doubt_write(tx: &Tx<'_, '_>, claim: ClaimWrite) -> Result<Step<Eff
     )?;
     let Some(action) = made else { return lost(tx, &claim.tenant, claim.action) };
     let approved = action.approved_at.unwrap_or(action.created);
-    let first = claim.first_sent.map_or(approved, |first| first.min(approved));
-    let record = EffectRecord {
-        ordinal: claim.ordinal,
-        kind: claim.kind,
-        write: true,
-        terms: claim.terms,
-        fingerprint: claim.fingerprint,
-        request: claim.request,
-        provider_key: Some(claim.provider_key),
-        status: EffectStatus::InFlight,
-        attempt: claim.attempt,
-        send: SendNumber(1),
-        first_sent: Some(first),
-        last_sent: Some(first),
-        may_have_arrived: true,
-        unknown_since: None,
-        answer: None,
-        refusal: None,
-        set_aside: false,
-        evidence: None,
-        recorded_at: None,
-    };
-    insert_effect(tx, &claim.tenant, claim.action, &record, claim.first_sent)?;
-    in_flight_becomes_unknown(tx, &claim.tenant, claim.action)?;
-    effect(tx, &claim.tenant, claim.action, claim.ordinal).map(Step::Made)
+    let key_first_sent = claim.first_sent;
+    let first = key_first_sent.map_or(approved, |first| first.min(approved));
+    let record = written::write(claim, Some(first), first);
+    insert_effect(tx, &action.tenant, action.id, &record, key_first_sent)?;
+    in_flight_becomes_unknown(tx, &action.tenant, action.id)?;
+    effect(tx, &action.tenant, action.id, record.ordinal).map(Step::Made)
 }
 
 /// The row of an effect, which has to be there.
@@ -272,31 +223,7 @@ pub(super) fn insert_settled(
     attempt: AttemptId,
     effect: NewSettled,
 ) -> Result<EffectRecord, StoreError> {
-    let (status, send, answer, refusal) = match effect.outcome {
-        Settled::Answered(answer) => (EffectStatus::Succeeded, 1, Some(answer), None),
-        Settled::Refused(refusal) => (EffectStatus::Failed, 0, None, Some(refusal)),
-    };
-    let record = EffectRecord {
-        ordinal: effect.ordinal,
-        kind: effect.kind,
-        write: effect.write,
-        terms: effect.terms,
-        fingerprint: effect.fingerprint,
-        request: effect.request,
-        provider_key: None,
-        status,
-        attempt,
-        send: SendNumber(send),
-        first_sent: None,
-        last_sent: None,
-        may_have_arrived: false,
-        unknown_since: None,
-        answer,
-        refusal,
-        set_aside: false,
-        evidence: None,
-        recorded_at: Some(tx.now),
-    };
+    let record = written::settled(attempt, effect, tx.now);
     insert_effect(tx, tenant, id, &record, None)?;
     Ok(record)
 }

@@ -15,6 +15,7 @@ use super::sql;
 use super::writer::Tx;
 use crate::StoreError;
 use crate::steps::{Approve, Move, NewAction, Proposed, Putoff, Resolve, Step, Transition};
+use crate::written::First;
 use countersign_domain::id::AttemptId;
 use countersign_domain::time::micros;
 
@@ -77,15 +78,11 @@ pub(super) fn write_event(tx: &Tx<'_, '_>, action: &Action, moved: Move) -> Resu
     Ok(())
 }
 
-pub(super) fn propose(tx: &Tx<'_, '_>, new: NewAction) -> Result<Proposed, StoreError> {
-    let Some(last) = new.moves.last() else {
+pub(super) fn propose(tx: &Tx<'_, '_>, mut new: NewAction) -> Result<Proposed, StoreError> {
+    let Some(first) = First::of(&new) else {
         return Err(StoreError::Damaged { what: "a proposal without a move".into() });
     };
-    let state = last.to;
-    let event_seq = u32::try_from(new.moves.len()).unwrap_or(u32::MAX);
-    let approved = (state == State::Approved).then_some(new.fingerprint);
     let (run, step) = new.key.run().unzip();
-    let effects = u32::try_from(new.planned_effects.len()).unwrap_or(u32::MAX);
     let approval_expires = tx.now.plus(new.approval_expires_after);
     let execution_deadline = tx.now.plus(new.execution_deadline_after);
     let inserted = tx.run(
@@ -93,13 +90,13 @@ pub(super) fn propose(tx: &Tx<'_, '_>, new: NewAction) -> Result<Proposed, Store
         params![
             new.tenant.as_str(),
             new.id.0.as_bytes(),
-            state.as_str(),
-            event_seq,
+            first.state.as_str(),
+            first.event_seq,
             new.attempts,
             new.repeats,
-            approved.as_ref().map(|fingerprint| fingerprint.0.as_bytes()),
-            approved.map(|_| tx.now.as_micros()),
-            effects,
+            first.approved.as_ref().map(|fingerprint| fingerprint.0.as_bytes()),
+            first.approved.map(|_| tx.now.as_micros()),
+            first.effects,
             new.policy_epoch,
             approval_expires.as_micros(),
             execution_deadline.as_micros(),
@@ -131,7 +128,7 @@ pub(super) fn propose(tx: &Tx<'_, '_>, new: NewAction) -> Result<Proposed, Store
         return stands(tx, &new.tenant, new.id).map(|action| Proposed::Again(Box::new(action)));
     }
     let mut before = event::genesis(&new.tenant, new.id);
-    for (seq, moved) in (1u32..).zip(new.moves) {
+    for (seq, moved) in (1u32..).zip(std::mem::take(&mut new.moves)) {
         let body = EventBody { fact: moved.fact, to: moved.to, by: moved.by }.canonical();
         before = event::chain(before, seq, tx.now, &body);
         tx.run(
@@ -148,64 +145,14 @@ pub(super) fn propose(tx: &Tx<'_, '_>, new: NewAction) -> Result<Proposed, Store
         )?;
     }
     let nobody = AttemptId(uuid::Uuid::nil());
-    for effect in new.planned_effects {
+    for effect in std::mem::take(&mut new.planned_effects) {
         insert_settled(tx, &new.tenant, new.id, nobody, effect)?;
     }
     if let Some(old) = new.supersedes {
         tx.run(sql::NAME_SUCCESSOR, params![new.tenant.as_str(), old.0.as_bytes(), new.id.0.as_bytes()])?;
     }
     tx.changed(&new.tenant, new.id);
-    Ok(Proposed::New(Box::new(Action {
-        tenant: new.tenant,
-        id: new.id,
-        key: new.key,
-        tool: new.tool,
-        requested_version: new.requested_version,
-        version: new.version,
-        component: new.component,
-        grant: new.grant,
-        arguments: new.arguments,
-        intent: new.intent,
-        fingerprint: new.fingerprint,
-        actor: new.actor,
-        proposer: new.proposer,
-        plan: new.plan,
-        preview: new.preview,
-        approvals_required: new.approvals_required,
-        approval_expires,
-        execution_deadline,
-        policy_epoch: new.policy_epoch,
-        run_by_itself: new.run_by_itself,
-        supersedes: new.supersedes,
-        compensates: new.compensates,
-        created: new.created,
-        seed: new.seed,
-        state,
-        approved_fingerprint: approved,
-        approved_at: approved.map(|_| tx.now),
-        approvals: Vec::new(),
-        attempt: countersign_domain::id::AttemptNumber(0),
-        attempt_id: None,
-        lease_expires: None,
-        in_flight: None,
-        cancel_requested: None,
-        attempts_left: new.attempts,
-        repeats_left: new.repeats,
-        next_attempt: None,
-        first_write: None,
-        unknown_effects: 0,
-        standing_writes: 0,
-        effects,
-        superseded_by: None,
-        provider_reference: None,
-        result: None,
-        error: None,
-        updated: tx.now,
-        version_counter: 1,
-        event_seq,
-        rewound: false,
-        announced: None,
-    })))
+    Ok(Proposed::New(Box::new(first.action(new, tx.now, approval_expires, execution_deadline))))
 }
 
 pub(super) fn approve(tx: &Tx<'_, '_>, approve: Approve) -> Result<Step<Action>, StoreError> {
