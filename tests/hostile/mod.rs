@@ -7,6 +7,7 @@ mod egress;
 mod headers;
 mod installs;
 mod limits;
+mod names;
 mod processes;
 mod quotas;
 mod secrets;

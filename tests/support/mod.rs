@@ -8,6 +8,7 @@ pub mod aiosmtpd;
 pub mod backend;
 pub mod campaign;
 pub mod cutter;
+pub mod dns;
 pub mod fleet;
 pub mod grants;
 pub mod guests;

@@ -14,7 +14,7 @@ use countersign_domain::id::ComponentDigest;
 use countersign_domain::lease::LeaseTerms;
 use countersign_domain::run::{Call, RunReport};
 use countersign_domain::tool::{Inspection, Preview};
-use countersign_gate::dispatch::{Dispatcher, DispatcherConfig, Secrets, SystemResolver};
+use countersign_gate::dispatch::{Dispatcher, DispatcherConfig, Secrets, resolver};
 use countersign_gate::{ComponentError, Components, Effects, Gate, GateConfig, LookupReport, Verdict};
 use countersign_sandbox::{EffectGate, ProcessCommand, Sandbox, SandboxConfig, SandboxError};
 use countersign_store::health::Census;
@@ -119,7 +119,7 @@ pub async fn open(config: &mut Config) -> anyhow::Result<Host> {
             authorities: std::mem::take(&mut config.authorities),
             ..DispatcherConfig::default()
         },
-        Arc::new(SystemResolver),
+        resolver(&config.dns).context("the servers of egress.dns cannot be asked")?,
         Arc::new(secrets),
     )?;
     let webhooks = Webhooks::new(std::mem::take(&mut config.webhooks), metrics.clone());

@@ -127,7 +127,9 @@ pub(super) async fn addresses(
         return Ok(vec![ip]);
     }
     let resolved = match timeout_at(deadline, resolver.resolve(host.as_str())).await {
-        Ok(resolved) => resolved.map_err(|_| NotSent::NotResolved)?,
+        Ok(Ok(resolved)) => resolved,
+        Ok(Err(error)) if error.kind() == io::ErrorKind::TimedOut => return Err(NotSent::ResolverTimeout),
+        Ok(Err(_)) => return Err(NotSent::NotResolved),
         Err(_) => return Err(NotSent::ResolverTimeout),
     };
     if resolved.is_empty() { Err(NotSent::NotResolved) } else { Ok(resolved) }

@@ -9,8 +9,9 @@
 //! set, checked), `secrets` (are they all there), `connect` (resolve, judge,
 //! connect, TLS), the caller's last look at its lease, `exchange` (write,
 //! read) over a `wire` that counts, `answer` (limits, redaction). `pool`
-//! says when a connection serves twice. A mail goes its own way, through `email`,
-//! over connections made and judged by the same rules.
+//! says when a connection serves twice; `nameservers` resolves names where the
+//! operator says by whom. A mail goes its own way, through `email`, over
+//! connections made and judged by the same rules.
 //!
 //! May not: read a proxy or a trust setting from the environment; show a secret
 //! in a text it returns.
@@ -20,6 +21,7 @@ mod connect;
 mod email;
 mod exchange;
 mod headers;
+mod nameservers;
 mod pace;
 mod pool;
 mod secrets;
@@ -49,6 +51,7 @@ use tokio_rustls::TlsConnector;
 
 pub use connect::{Resolver, SystemResolver};
 pub use email::{OutgoingMail, SmtpConfig, SmtpLogin, SmtpSecurity};
+pub use nameservers::{NameServers, resolver};
 pub use pace::SlowestPace;
 pub use secrets::{SecretStore, Secrets};
 pub use tls::{Certificate, DispatcherError, certificates};

@@ -4,6 +4,7 @@
 //! that is not there: found at start, not at the first send.
 
 mod command;
+mod egress;
 mod guests;
 mod limits;
 mod quota;
@@ -103,6 +104,7 @@ struct File {
     postgres: Option<store::Postgres>,
     smtp: Option<smtp::Smtp>,
     quota: Option<quota::Section>,
+    egress: Option<egress::Egress>,
     /// Authorities that grants can name: PEM files.
     #[serde(default)]
     ca: BTreeMap<String, PathBuf>,
@@ -137,6 +139,8 @@ pub struct Config {
     pub quotas: Quotas,
     /// How long attempts may go on when the host is told to stop.
     pub drain: Duration,
+    /// Who is asked for the names of providers; nobody named: the system's resolver.
+    pub dns: Vec<SocketAddr>,
     /// Authorities, by the names that grants use.
     pub authorities: BTreeMap<String, Vec<Certificate>>,
     /// What grants may name.
@@ -265,6 +269,7 @@ pub fn load(args: &ServeArgs, data_dir: Option<PathBuf>) -> Result<Config, Confi
         ceiling,
         quotas: quota::quotas(file.quota.unwrap_or_default())?,
         drain: file.drain.map(drain_length).transpose()?.unwrap_or(DRAIN),
+        dns: file.egress.unwrap_or_default().dns()?,
         authorities: authorities(file.ca, beside)?,
         secrets,
         smtp,

@@ -15,6 +15,7 @@ use std::process::ExitCode;
 
 use countersign_domain::grant::Grant;
 use countersign_domain::time::Timestamp;
+use countersign_gate::dispatch::resolver;
 use countersign_store::health::{Examination, Finding, Level};
 
 use crate::config::{self, Config, ServeArgs, StorePlace};
@@ -95,9 +96,19 @@ async fn examine(args: &DoctorArgs, data_dir: Option<PathBuf>) -> Vec<Finding> {
     if args.offline {
         found.push(Finding::good("network", "not asked, as --offline says"));
     } else {
-        found.extend(network::providers(&grants).await);
-        if let Some(smtp) = &config.smtp {
-            found.push(network::mail(smtp).await);
+        // By whom sends have them resolved; webhooks go by the system.
+        match resolver(&config.dns) {
+            Ok(names) => {
+                found.extend(network::providers(&grants, &*names).await);
+                if let Some(smtp) = &config.smtp {
+                    found.push(network::mail(smtp, &*names).await);
+                }
+            }
+            Err(error) => found.push(Finding::failure(
+                "egress",
+                format!("the servers of egress.dns cannot be asked: {error}"),
+                "correct them, or leave them out for the system's resolver",
+            )),
         }
         found.extend(network::webhooks(&config.webhooks).await);
     }

@@ -4,16 +4,17 @@
 //! doing something.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use countersign_domain::egress::address;
 use countersign_domain::grant::Grant;
-use countersign_gate::dispatch::SmtpConfig;
+use countersign_gate::dispatch::{Resolver, SmtpConfig, SystemResolver};
 use countersign_store::health::Finding;
 use futures::future::join_all;
 use serde_json::Value;
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::config::Webhook;
@@ -65,7 +66,10 @@ fn ready(url: &str) -> Result<u16, String> {
 }
 
 /// Every host that a grant in force names.
-pub(super) async fn providers(grants: &[(impl std::fmt::Display, Grant)]) -> Vec<Finding> {
+pub(super) async fn providers(
+    grants: &[(impl std::fmt::Display, Grant)],
+    names: &dyn Resolver,
+) -> Vec<Finding> {
     let mut named: BTreeMap<(String, u16), Place> = BTreeMap::new();
     let mut patterns = Vec::new();
     for (tool, grant) in grants {
@@ -84,7 +88,7 @@ pub(super) async fn providers(grants: &[(impl std::fmt::Display, Grant)]) -> Vec
     }
     let mut found = join_all(named.into_iter().map(|((host, port), place)| async move {
         let what = format!("{host}:{port} (for {})", place.tools.join(", "));
-        reach("provider", &what, &host, port, Some(place.private)).await
+        reach("provider", &what, &host, port, Some(place.private), names).await
     }))
     .await;
     if !patterns.is_empty() {
@@ -103,41 +107,51 @@ struct Place {
 pub(super) async fn webhooks(webhooks: &[Webhook]) -> Vec<Finding> {
     join_all(webhooks.iter().map(|webhook| async move {
         let (host, port) = (webhook.host().trim_matches(['[', ']']).to_owned(), webhook.port());
-        reach("webhook", &format!("{host}:{port}"), &host, port, None).await
+        reach("webhook", &format!("{host}:{port}"), &host, port, None, &SystemResolver).await
     }))
     .await
 }
 
 /// The server that mail goes through.
-pub(super) async fn mail(smtp: &SmtpConfig) -> Finding {
+pub(super) async fn mail(smtp: &SmtpConfig, names: &dyn Resolver) -> Finding {
     let (host, port) = (smtp.host.as_str(), smtp.port);
-    reach("mail", &format!("{host}:{port}"), host, port, Some(smtp.allow_private)).await
+    reach("mail", &format!("{host}:{port}"), host, port, Some(smtp.allow_private), names).await
 }
 
 /// `judged`: addresses are held to what sends to them are held to, private ones
 /// allowed or not.
-async fn reach(check: &'static str, what: &str, host: &str, port: u16, judged: Option<bool>) -> Finding {
+async fn reach(
+    check: &'static str,
+    what: &str,
+    host: &str,
+    port: u16,
+    judged: Option<bool>,
+    names: &dyn Resolver,
+) -> Finding {
     let bare = host.trim_matches(['[', ']']);
-    let addresses: Vec<_> = match timeout(PATIENCE, lookup_host((bare, port))).await {
-        Ok(Ok(addresses)) => addresses.collect(),
+    let resolved = match bare.parse() {
+        Ok(ip) => Ok(Ok(vec![ip])),
+        Err(_) => timeout(PATIENCE, names.resolve(bare)).await,
+    };
+    let addresses = match resolved {
+        Ok(Ok(addresses)) => addresses,
         Ok(Err(error)) => {
             return Finding::failure(
                 check,
                 format!("{what}: its name is not resolved ({error})"),
-                "look at the name, and at this machine's resolver",
+                "look at the name, and at who resolves it: egress.dns, or this machine's resolver",
             );
         }
         Err(_) => {
             return Finding::failure(
                 check,
                 format!("{what}: its name is not resolved within {PATIENCE:?}"),
-                "look at this machine's resolver",
+                "look at who resolves it: egress.dns, or this machine's resolver",
             );
         }
     };
     if let Some(private) = judged {
-        let refused =
-            addresses.iter().find_map(|found| Some((found.ip(), address::refused(found.ip(), private)?)));
+        let refused = addresses.iter().find_map(|found| Some((found, address::refused(*found, private)?)));
         if let Some((ip, range)) = refused {
             return Finding::failure(
                 check,
@@ -148,7 +162,7 @@ async fn reach(check: &'static str, what: &str, host: &str, port: u16, judged: O
     }
     let mut why = "it has no address".to_owned();
     for place in addresses {
-        match timeout(PATIENCE, TcpStream::connect(place)).await {
+        match timeout(PATIENCE, TcpStream::connect(SocketAddr::new(place, port))).await {
             Ok(Ok(_)) => return Finding::good(check, format!("{what} is reached")),
             Ok(Err(error)) => why = error.to_string(),
             Err(_) => why = format!("no answer within {PATIENCE:?}"),
@@ -172,11 +186,17 @@ mod tests {
     async fn who_listens_is_reached_and_who_does_not_is_said_to_be_missing() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("its address").port();
-        assert_eq!(reach("provider", "x", "127.0.0.1", port, Some(true)).await.level, Level::Good);
-        let refused = reach("provider", "x", "127.0.0.1", port, Some(false)).await;
+        assert_eq!(
+            reach("provider", "x", "127.0.0.1", port, Some(true), &SystemResolver).await.level,
+            Level::Good
+        );
+        let refused = reach("provider", "x", "127.0.0.1", port, Some(false), &SystemResolver).await;
         assert!(refused.level == Level::Failure && refused.advice.contains("allow_private"), "{refused:?}");
         drop(listener);
-        assert_eq!(reach("webhook", "x", "127.0.0.1", port, None).await.level, Level::Failure);
+        assert_eq!(
+            reach("webhook", "x", "127.0.0.1", port, None, &SystemResolver).await.level,
+            Level::Failure
+        );
     }
 
     #[tokio::test]
