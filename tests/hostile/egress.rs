@@ -2,12 +2,14 @@
 //! parsers read differently.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::json;
 
 use crate::support::grants::{Route, grant};
+use crate::support::seed::Seed;
 use crate::support::upstream::Upstream;
-use crate::support::{BINARY, Host, Provider, Stage, at_once};
+use crate::support::{BINARY, Host, Provider, Stage, at_once, long};
 
 /// Asks for one call; what the component was told, or the planning's refusal. Everything is
 /// approved: what holds here is the grant, not the person.
@@ -91,6 +93,8 @@ fn b06_other_schemes_ports_methods_and_paths_than_the_granted_ones_reach_nobody(
         ("POST", "file:///etc/passwd".to_owned()),
         ("POST", format!("http://127.0.0.1:{elsewhere}/keyed/x")),
         ("POST", "http://127.0.0.1:22/keyed/x".to_owned()),
+        ("POST", "http://127.0.0.1:25/keyed/x".to_owned()),
+        ("POST", "http://127.0.0.1:6379/keyed/x".to_owned()),
         ("POST", "http://169.254.169.254/latest/meta-data".to_owned()),
         ("POST", "https://example.com/keyed/x".to_owned()),
         ("CONNECT", format!("http://127.0.0.1:{port}/keyed/x")),
@@ -124,10 +128,10 @@ fn b06_other_schemes_ports_methods_and_paths_than_the_granted_ones_reach_nobody(
 #[test]
 fn b07_a_redirect_is_shown_to_the_component_and_never_followed() {
     let stage = Stage::set();
-    for code in [301, 302, 303, 307, 308] {
-        let path = format!("/keyed/redirect-{code}");
-        let headers =
-            std::collections::BTreeMap::from([("Location".to_owned(), stage.url("/keyed/elsewhere"))]);
+    let elsewhere = [stage.url("/keyed/elsewhere"), "http://169.254.169.254/".to_owned()];
+    for (i, code) in [301, 302, 303, 307, 308].into_iter().flat_map(|code| [(0, code), (1, code)]) {
+        let path = format!("/keyed/redirect-{code}-{i}");
+        let headers = std::collections::BTreeMap::from([("Location".to_owned(), elsewhere[i].clone())]);
         let fault = crate::support::Fault::Status { code, headers, body: None };
         stage.provider.fault(crate::support::Rule::once(&path, fault));
         let outcome = attempt(&stage, &path, "POST", &stage.url(&path));
@@ -154,6 +158,44 @@ fn b02_a_private_address_needs_the_grants_word_even_for_a_granted_host() {
         assert!(!told.text("/result/error").is_empty(), "{}", told.json);
     }
     assert_eq!(stage.provider.log().len(), before, "not even a connection that spoke no HTTP");
+}
+
+#[test]
+fn b17_a_component_killed_at_any_moment_of_its_send_leaves_one_send_and_its_record() {
+    let stage = Stage::set();
+    let mut moment = Seed::of_this_run("b17_a_component_killed");
+    for round in 0..long(5, 125) {
+        let modes: Vec<&str> =
+            (0..8).map(|_| *moment.pick(&["drop-future", "forbidden-host", "write-then-trap"])).collect();
+        let begun: Vec<(String, &str, String)> = modes
+            .into_iter()
+            .enumerate()
+            .map(|(i, mode)| {
+                let path = format!("/keyed/killed-{round}-{i}");
+                let arguments =
+                    json!({ "mode": mode, "url": stage.url(&path), "method": "POST", "body": "x" });
+                let id = stage.approved("probe", &path, &arguments);
+                (path, mode, id)
+            })
+            .collect();
+        for (.., id) in &begun {
+            stage.start_execute(id);
+        }
+        // The fault itself: somewhere between the first one's start and the last one's end.
+        std::thread::sleep(Duration::from_micros(moment.below(60_000) as u64));
+        for pid in super::processes::guests_of(&stage.host) {
+            // Whoever is gone already is as dead.
+            let _ = std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).output();
+        }
+        for (path, mode, id) in &begun {
+            let told = stage.wait_for(id, &["succeeded", "failed_terminal"]);
+            let good = if *mode == "write-then-trap" { "failed_terminal" } else { "succeeded" };
+            assert_eq!(told.outcome(), good, "{path}, {mode}: {}", told.json);
+            assert_eq!(stage.counts(path, id), (1, 1), "{mode}: {}", told.json);
+            let effects = stage.ledger(id);
+            assert_eq!((effects.len(), effects[0]["status"].as_str()), (1, Some("succeeded")), "{path}");
+        }
+    }
 }
 
 /// A host that knows the upstream's authority by the name `internal`, and a probe that may post
@@ -190,7 +232,8 @@ fn b15_a_private_authority_is_taken_where_the_grant_names_it_and_nowhere_else() 
     };
     assert_eq!(run("named").outcome(), "succeeded");
     let told = run("unnamed");
-    assert_ne!(told.outcome(), "succeeded", "{}", told.json);
+    assert_eq!(told.ending(), "failed_retryable not_sent", "{}", told.json);
+    assert_eq!(stage.ledger(&told.id())[0]["status"], "failed", "its claim is closed");
     let heard: Vec<String> = upstream.heard().into_iter().filter(|text| !text.is_empty()).collect();
     assert_eq!(heard.len(), 1, "{heard:?}");
     assert!(heard[0].starts_with("POST /named HTTP/1.1") && heard[0].ends_with("hello"), "{}", heard[0]);

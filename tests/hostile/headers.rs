@@ -120,6 +120,46 @@ fn b08_the_tool_sets_none_of_the_hosts_headers_and_the_upstream_sees_each_exactl
 }
 
 #[test]
+fn b08_a_length_that_the_tool_states_in_any_way_is_true_or_nothing_is_sent() {
+    let stage = Stage::set();
+    let (port, heard) = raw_upstream();
+    stage.install_probe("length", &grant("", &[Route::idempotent(port, "/raw/**")]));
+    let url = format!("http://127.0.0.1:{port}/raw/length");
+    let run = |text: &str| {
+        let arguments = json!({ "mode": "forbidden-headers", "url": url, "headers": ["content-length"], "text": text,
+            "body": "body" });
+        let id = stage.approved("length", text, &arguments);
+        stage.execute(&id)
+    };
+    for text in ["5", "3"] {
+        let result = run(text).json["result"].clone();
+        let answer = &result["answer"];
+        assert!(answer["status"].is_null() && answer["error"].is_string(), "{text}: {result}");
+    }
+    // What is no number never becomes a header.
+    for text in ["+4", "4, 4", "set-by-the-tool"] {
+        let arguments = json!({ "mode": "forbidden-headers", "url": stage.url("/keyed/length"),
+            "headers": ["content-length"], "text": text, "body": "body" });
+        let id = stage.approved("probe", text, &arguments);
+        let result = stage.execute(&id).json["result"].clone();
+        for way in ["set", "append", "from_list", "clone"] {
+            assert_eq!(
+                result["headers"]["content-length"][way], "invalid-syntax",
+                "{text} by {way}: {result}"
+            );
+        }
+        let sent = &stage.requests("/keyed/length", &id)[0];
+        assert_eq!(sent.headers.iter().filter(|name| *name == "content-length").count(), 1, "{text}");
+    }
+    let told = run("4");
+    assert_eq!(told.json["result"]["answer"]["status"], 200, "{}", told.json);
+    let bytes = heard.join().expect("the upstream");
+    let lengths: Vec<String> =
+        lines(&bytes).into_iter().filter(|line| line.starts_with("content-length")).collect();
+    assert_eq!(lengths, ["content-length: 4"], "{}", String::from_utf8_lossy(&bytes));
+}
+
+#[test]
 fn b09_trailers_of_a_request_are_dropped_whatever_they_are_called() {
     let stage = Stage::set();
     let (port, heard) = raw_upstream();

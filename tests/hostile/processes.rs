@@ -28,7 +28,8 @@ fn processes(host: &Host, role: &str) -> Vec<u32> {
     found
 }
 
-fn guests_of(host: &Host) -> Vec<u32> {
+/// The processes that components run in.
+pub(super) fn guests_of(host: &Host) -> Vec<u32> {
     processes(host, "guest-process")
 }
 

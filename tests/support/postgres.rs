@@ -274,6 +274,18 @@ impl Cluster {
         if said.status.success() { Ok(text(&said.stdout)) } else { Err(text(&said.stderr)) }
     }
 
+    /// A database as `pg_dump` writes it down.
+    #[track_caller]
+    pub fn dump(&self, database: &str) -> String {
+        let said = Command::new(self.program("pg_dump"))
+            .args(["-U", "postgres", "-d", database, "-h"])
+            .arg(&self.folder)
+            .output()
+            .expect("pg_dump");
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        String::from_utf8_lossy(&said.stdout).into_owned()
+    }
+
     /// An empty database; its name.
     pub fn database(&self) -> String {
         static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -5,7 +5,8 @@
 //! that effect's ordinal). When an attempt gets there, it says so on standard
 //! error and in the file that `COUNTERSIGN_HALT_FILE` names, and waits forever;
 //! or, the first time, until there is a file that `COUNTERSIGN_HALT_UNTIL`
-//! names, and every other time not at all.
+//! names, and every other time not at all. `COUNTERSIGN_PANIC_AT` panics there
+//! instead: what a panic shows of a request that is about to go out.
 
 use std::sync::Arc;
 
@@ -29,6 +30,9 @@ pub fn from_environment() -> anyhow::Result<Option<Arc<dyn Signals>>> {
 /// If it asks for a point that does not exist.
 #[cfg(debug_assertions)]
 pub fn from_environment() -> anyhow::Result<Option<Arc<dyn Signals>>> {
+    if let Some(at) = variable("COUNTERSIGN_PANIC_AT") {
+        return Ok(Some(Arc::new(armed::Halt::parse(&at, None)?.by_a_panic())));
+    }
     let Some(at) = variable("COUNTERSIGN_HALT_AT") else { return Ok(None) };
     let halt = armed::Halt::parse(&at, variable("COUNTERSIGN_HALT_FILE").map(Into::into))?;
     Ok(Some(Arc::new(halt.until(variable("COUNTERSIGN_HALT_UNTIL").map(Into::into)))))
@@ -52,12 +56,18 @@ mod armed {
         file: Option<PathBuf>,
         until: Option<PathBuf>,
         halted: AtomicBool,
+        panics: bool,
     }
 
     impl Halt {
         /// Goes on when there is this file, and does not halt again.
         pub fn until(self, until: Option<PathBuf>) -> Halt {
             Halt { until, ..self }
+        }
+
+        /// Ends the attempt's task, and says so as panics do.
+        pub fn by_a_panic(self) -> Halt {
+            Halt { panics: true, ..self }
         }
 
         pub fn parse(at: &str, file: Option<PathBuf>) -> anyhow::Result<Halt> {
@@ -72,7 +82,7 @@ mod armed {
                     known.join(", ")
                 )
             })?;
-            Ok(Halt { point, ordinal, file, until: None, halted: AtomicBool::new(false) })
+            Ok(Halt { point, ordinal, file, until: None, halted: AtomicBool::new(false), panics: false })
         }
 
         fn say(&self) -> std::io::Result<()> {
@@ -91,6 +101,7 @@ mod armed {
             if point != self.point || (self.ordinal.is_some() && self.ordinal != ordinal) {
                 return;
             }
+            assert!(!self.panics, "at {}, as a test asked", self.point.name());
             if self.halted.swap(true, Ordering::Relaxed) && self.until.is_some() {
                 return;
             }

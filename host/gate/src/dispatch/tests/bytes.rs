@@ -221,6 +221,31 @@ async fn c04_a_secret_goes_to_its_own_host_port_method_and_path_and_follows_no_r
 }
 
 #[tokio::test]
+async fn c04_of_two_granted_hosts_at_one_address_only_the_bound_one_is_sent_the_secret() {
+    let upstream = Upstream::answering(OK).await;
+    let port = upstream.port();
+    let route = |host: &str, more: &str| {
+        format!(
+            "[[http]]\nhost = \"{host}\"\nport = {port}\nscheme = \"http\"\nallow_private = true\n\
+             methods = [\"POST\"]\npath = \"/**\"\nrecovery = \"provider-idempotent\"\n{more}"
+        )
+    };
+    let bound = "[http.headers]\nX-Key = \"{{secret:key}}\"\n";
+    let grant = [route("bound.example", bound), route("free.example", "")].concat();
+    let at: std::net::IpAddr = "127.0.0.1".parse().unwrap();
+    let names = Names::knowing(["bound.example", "free.example"].map(|name| (name, vec![vec![at]])));
+    let sender = sender(config(), names);
+    for name in ["free.example", "bound.example", "free.example", "FREE.example."] {
+        let request = outgoing(&grant, "POST", &format!("http://{name}:{port}/"), &[], b"");
+        assert_eq!(fate(&send(&sender, request).await), "answered", "{name}");
+    }
+    let all: String = (0..upstream.seen.connections()).map(|n| upstream.seen.text(n)).collect();
+    assert_eq!(all.matches(SECRET).count(), 1, "{all}");
+    let holder = all.split("POST ").find(|request| request.contains(SECRET)).unwrap();
+    assert!(holder.contains("Host: bound.example:") && holder.contains("X-Key: "), "{holder}");
+}
+
+#[tokio::test]
 async fn c01_a_missing_secret_refuses_before_anything_is_connected() {
     let upstream = Upstream::answering(OK).await;
     let more = "[http.headers]\nAuthorization = \"Bearer {{secret:other}}\"\n";

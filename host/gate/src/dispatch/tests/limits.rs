@@ -205,6 +205,28 @@ async fn b12_nothing_is_decompressed() {
 }
 
 #[tokio::test]
+async fn b12_a_body_that_would_unfold_a_thousandfold_costs_what_it_weighs() {
+    // A run of zeroes as gzip has it: 10 MB of such blocks would be 10 GB. The limit is on what came.
+    let block = [[0xed, 0xc1, 0x01, 0x0d].as_slice(), &[0; 1020]].concat();
+    for (blocks, expected) in [(7 * 1024, "answered"), (10 * 1024, "lost")] {
+        let body = [b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03".as_slice(), &block.repeat(blocks)].concat();
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n",
+            body.len()
+        );
+        let text = [head.as_bytes(), &body, b"\r\n0\r\n\r\n"].concat();
+        let upstream = Upstream::answering(&text).await;
+        let mut request = post(&upstream, IDEMPOTENT);
+        request.route.terms.send = Duration::from_secs(60);
+        let sent = send(&plain_sender(), request).await;
+        assert_eq!(fate(&sent), expected, "{blocks} blocks");
+        if expected == "answered" {
+            assert!(answer(sent).body == body, "as it came");
+        }
+    }
+}
+
+#[tokio::test]
 async fn b12_answers_that_are_not_quite_http_are_lost() {
     for bad in [
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nokk",

@@ -225,6 +225,12 @@ impl Names {
         Names { known: Mutex::new(HashMap::from([(name.to_owned(), answers)])), asked: Mutex::new(0) }
     }
 
+    /// Several names.
+    pub(super) fn knowing<const N: usize>(names: [(&str, Vec<Vec<IpAddr>>); N]) -> Names {
+        let known = names.map(|(name, answers)| (name.to_owned(), answers)).into();
+        Names { known: Mutex::new(known), asked: Mutex::new(0) }
+    }
+
     pub(super) fn at(name: &str, ip: &str) -> Names {
         Names::of(name, vec![vec![ip.parse().unwrap()]])
     }
