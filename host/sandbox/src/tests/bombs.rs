@@ -140,7 +140,6 @@ fn a13_good_components_with_changed_bytes_end_at_most_the_process_that_compiles_
     if rig::told_to_use_processes() {
         return;
     }
-    let long = std::env::var_os("COUNTERSIGN_LONG").is_some_and(|long| long == "1");
     let seed =
         std::env::var("COUNTERSIGN_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
@@ -154,7 +153,7 @@ fn a13_good_components_with_changed_bytes_end_at_most_the_process_that_compiles_
     for n in 0..all.len() {
         all.push(tools[n % tools.len()].clone());
     }
-    let until = Instant::now() + Duration::from_secs(if long { 600 } else { 4 });
+    let until = Instant::now() + Duration::from_secs(if rig::long() { 600 } else { 4 });
     let (mut refused, mut objected, mut compiled) = (0, 0, 0);
     while Instant::now() < until {
         let bytes = changed(&mut numbers, &all);

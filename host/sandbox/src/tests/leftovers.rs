@@ -8,7 +8,8 @@ use countersign_domain::run::{Call, Ended, RunLimits};
 use serde_json::json;
 
 use super::corpus::Ready;
-use super::rig::{Gate, LIMITS, call_of, digest, in_processes, returned, told_to_use_processes};
+use super::made;
+use super::rig::{Gate, LIMITS, call_of, digest, in_processes, long, returned, told_to_use_processes};
 
 const ROUNDS: u32 = 1_000;
 /// 64 MiB, the most that a component has here.
@@ -18,10 +19,8 @@ const SOME: u32 = 64;
 
 /// How much a round takes. All of it in every fourth, which is what fits into a minute; with
 /// `COUNTERSIGN_LONG=1` in each.
-#[expect(clippy::disallowed_methods, reason = "how a test binary is told anything")]
 fn pages(round: u32) -> u32 {
-    let long = std::env::var_os("COUNTERSIGN_LONG").is_some_and(|long| long == "1");
-    if long || round.is_multiple_of(4) { ALL } else { SOME }
+    if long() || round.is_multiple_of(4) { ALL } else { SOME }
 }
 
 /// Elements of the tables; the most is 20,000.
@@ -114,48 +113,22 @@ async fn a15_nothing_that_an_instance_left_is_in_the_next_one_of_the_same_engine
     }
 }
 
-/// A tool whose `invoke` does `run`, and gives a JSON text from the address it returns.
+/// A tool whose `invoke` does `run`, and gives the byte that is left as a JSON text.
 fn tool(module: &str, run: &str) -> Arc<[u8]> {
-    let text = format!(
-        r#"(component
-        (component $tool
-            (core module $m {module}
+    made::tool(
+        "",
+        "",
+        &format!(
+            r#"(core module $m {module}
                 (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024))
-                (func (export "describe") (result i32) unreachable)
                 (func (export "other") (param i32 i32) (result i32) unreachable)
-                ;; At 16: no failure, and a text at 32 of one byte.
+                (func (export "describe") (result i32) unreachable)
                 (func (export "invoke") (param i32 i32) (result i32)
-                    (i32.store8 (i32.const 16) (i32.const 0))
-                    (i32.store (i32.const 20) (i32.const 32))
-                    (i32.store (i32.const 24) (i32.const 1))
-                    (i32.store8 (i32.const 32) {run})
-                    (i32.const 16)))
-            (core instance $i (instantiate $m))
-            (type $effect' (record (field "host" string) (field "methods" (list string)) (field "why" string)))
-            (export $effect "declared-effect" (type $effect'))
-            (type $manifest' (record (field "name" string) (field "version" string) (field "title" string)
-                (field "description" string) (field "input-schema" string)
-                (field "output-schema" (option string)) (field "effects" (list $effect))))
-            (export $manifest "manifest" (type $manifest'))
-            (type $field' (record (field "label" string) (field "value" string)))
-            (export $field "preview-field" (type $field'))
-            (type $preview' (record (field "title" string) (field "fields" (list $field))))
-            (export $preview "tool-preview" (type $preview'))
-            (type $failure' (variant (case "invalid-arguments" string) (case "refused" string)
-                (case "try-later" (option u32)) (case "broken" string)))
-            (export $failure "failure" (type $failure'))
-            (func (export "describe") (result $manifest)
-                (canon lift (core func $i "describe") (memory (core memory $i "memory"))))
-            (func (export "preview") (param "arguments" string) (result (result $preview (error $failure)))
-                (canon lift (core func $i "other") (memory (core memory $i "memory"))
-                    (realloc (core func $i "realloc"))))
-            (func (export "invoke") (param "arguments" string) (result (result string (error $failure)))
-                (canon lift (core func $i "invoke") (memory (core memory $i "memory"))
-                    (realloc (core func $i "realloc")))))
-        (instance $it (instantiate $tool))
-        (export "countersign:tool/tool@0.1.0" (instance $it)))"#
-    );
-    wat::parse_str(text).unwrap_or_else(|e| panic!("{e}")).into()
+                    {} (i32.store8 (i32.const 32) {run}) (i32.const 16)))
+            (core instance $i (instantiate $m))"#,
+            made::ONE_BYTE
+        ),
+    )
 }
 
 fn call(tenant: &str, component: ComponentDigest) -> Call {

@@ -12,6 +12,7 @@ mod inspection;
 mod languages;
 mod leftovers;
 mod limits;
+mod made;
 mod reconciling;
 pub(crate) mod rig;
 mod traps;

@@ -73,6 +73,12 @@ pub(crate) fn told_to_use_processes() -> bool {
     std::env::var_os(PROCESSES).is_some()
 }
 
+/// Whether there is time: the same tests, with the numbers that need it.
+#[expect(clippy::disallowed_methods, reason = "how a test binary is told anything")]
+pub(crate) fn long() -> bool {
+    std::env::var_os("COUNTERSIGN_LONG").is_some_and(|long| long == "1")
+}
+
 /// A sandbox with guest processes.
 pub(crate) fn in_processes() -> Sandbox {
     // Each test has a runtime of its own, and the sandbox outlives it.
