@@ -8,7 +8,7 @@ use anyhow::Context as _;
 /// Quotas are there to be met by a tenant that takes too much; this one takes all.
 const UNLIMITED: &str = "[quota]
 proposals_per_minute = { tenant = 100000000, tool = 100000000, caller = 100000000 }
-pending = { tenant = 100000000, tool = 100000000, actor = 100000000 }
+pending = { tenant = 100000000, tool = 100000000, caller = 100000000, actor = 100000000 }
 running = 256
 ";
 

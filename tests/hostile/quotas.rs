@@ -4,10 +4,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::support::fleet::Fleet;
 use crate::support::grants::{Route, grant};
 use crate::support::host::Caller;
 use crate::support::stage::multipart;
-use crate::support::{Backend, Fault, Rule, Stage, Told, at_once, guests};
+use crate::support::{Backend, Fault, Rule, Stage, Told, at_once, guests, postgres};
+use crate::{on_both_stores, skip};
 
 /// Another tenant on the same host, with the probe.
 struct Other<'a> {
@@ -133,7 +135,7 @@ fn a14_forty_calls_that_hang_leave_another_tenant_its_place_and_end_once_each() 
     // One more of the same tenant is told whose quota it is.
     let arguments = json!({ "mode": "writes", "url": stage.url("/any/late"), "bodies": ["late"] });
     let late = stage.approved("hangs", "late", &arguments);
-    assert_eq!(over(&stage.start_execute(&late)), "running");
+    assert_eq!(over(&stage.start_execute(&late)), "running.tenant");
     // The neighbour's call begins and ends while all of these hang.
     let asked = Instant::now();
     assert_eq!(other.act("calm", "/any/calm").outcome(), "succeeded");
@@ -148,4 +150,97 @@ fn a14_forty_calls_that_hang_leave_another_tenant_its_place_and_end_once_each() 
         assert_eq!(stage.counts(held, id), (1, 1));
     }
     drop(callers);
+}
+
+#[test]
+fn i01_a_tool_and_a_caller_that_hang_leave_room_for_the_rest_of_their_tenant() {
+    let toml = "[quota]\nrunning = { tenant = 4, tool = 2, caller = 3 }\npending = { actor = 1000 }\n";
+    let stage = Stage::on_with(Backend::Sqlite, toml, "60s");
+    let held = "/any/held";
+    for name in ["hangs", "hangs-too"] {
+        let route = Route::manual(stage.provider.port(), "/any/**");
+        stage.install_probe(name, &grant("[limits]\nsend = \"60s\"", &[route]));
+    }
+    stage.provider.fault(Rule::always(held, Fault::hold()));
+    let writes = |key: &str, path: &str| json!({ "mode": "writes", "url": stage.url(path), "bodies": [key] });
+    let begin = |tool: &str, key: &str| {
+        let id = stage.approved(tool, key, &writes(key, held));
+        (stage.execute_unheard(&id), id)
+    };
+    let mut begun = vec![begin("hangs", "one"), begin("hangs", "two")];
+    stage.provider.wait_held(2);
+    // The tool has its two: one more is told so, and whose quota it is.
+    let third = stage.approved("hangs", "three", &writes("three", held));
+    let told = stage.start_execute(&third);
+    assert_eq!(over(&told), "running.tool");
+    assert_eq!((told.text("/whose"), told.number("/limit")), ("tool hangs".into(), 2));
+    // Another tool of the same caller runs beside it; a fourth run would be the caller's fourth.
+    begun.push(begin("hangs-too", "other"));
+    stage.provider.wait_held(3);
+    let fourth = stage.approved("refund", "fourth", &stage.refund("fourth", 5));
+    let told = stage.start_execute(&fourth);
+    assert_eq!(over(&told), "running.caller");
+    assert_eq!((told.text("/whose"), told.number("/limit")), ("caller agent".into(), 3));
+    // What another agent proposed is that agent's, and has the tenant's last place.
+    let second = stage.host.new_token("second-agent", &["agent"], "default");
+    let second = stage.host.with_token(&second);
+    let proposed = propose(&second, "refund", "second", &stage.refund("second", 6)).expect(201);
+    stage.approve(&proposed.id(), &proposed.text("/fingerprint")).expect(200);
+    let told = second.post_nothing(&format!("/v1/actions/{}/execute?wait=60s", proposed.id()));
+    assert_eq!(told.outcome(), "succeeded", "{}", told.json);
+    // Those that waited get their turn.
+    stage.provider.clear_faults();
+    stage.provider.release();
+    for (_caller, id) in &begun {
+        stage.wait_for(id, &["succeeded"]);
+        assert_eq!(stage.counts(held, id), (1, 1));
+    }
+    for id in [&third, &fourth] {
+        assert_eq!(stage.execute(id).outcome(), "succeeded");
+    }
+}
+
+on_both_stores! {
+    i02_pending_actions_of_one_token_are_counted_whoever_it_speaks_for_and_after_a_crash,
+}
+
+fn i02_pending_actions_of_one_token_are_counted_whoever_it_speaks_for_and_after_a_crash(on: Backend) {
+    let toml = "[quota]\npending = { caller = 3, actor = 2 }\n";
+    let stage = Stage::over(on.new_store(), toml, "30s");
+    // It may speak for others; each of those is one actor, and all of them are its own.
+    let speaker = stage.host.new_token("speaker", &["agent", "operator"], "default");
+    let speak = |n: usize| {
+        let arguments = stage.refund(&format!("spoken-{n}"), 100);
+        let body = json!({ "tool": "refund", "arguments": arguments, "actor": format!("actor-{n}") });
+        let caller = stage.host.with_token(&speaker);
+        let request = caller.request("POST", "/v1/actions").header("Idempotency-Key", &format!("spoken-{n}"));
+        caller.send(request.body("application/json", body.to_string()))
+    };
+    for n in 0..3 {
+        speak(n).expect(201);
+    }
+    let told = speak(3);
+    assert_eq!(over(&told), "pending.caller");
+    assert_eq!((told.text("/whose"), told.number("/limit")), ("caller speaker".into(), 3));
+    // It is the ledger that counts.
+    stage.host.kill_and_wake();
+    assert_eq!(over(&speak(4)), "pending.caller");
+    stage.propose("refund", "another", &stage.refund("another", 100)).expect(201);
+    // The same again is no new one.
+    assert_eq!(speak(0).status(), 200);
+}
+
+#[test]
+fn i02_what_is_pending_counts_on_every_host_of_a_ledger() {
+    let Some(cluster) = postgres::shared() else { skip!("it needs a PostgreSQL server") };
+    let fleet = Fleet::of(2, cluster, "[quota]\npending = { actor = 3 }\n", "10s");
+    let stage = &fleet.stage;
+    let told: Vec<Told> = (0..5)
+        .map(|n| {
+            let key = format!("spread-{n}");
+            propose(&fleet.host(n).agent(), "refund", &key, &stage.refund(&key, 100))
+        })
+        .collect();
+    assert!(told[..3].iter().all(|told| told.status() == 201));
+    assert!(told[3..].iter().all(|told| over(told) == "pending.actor"), "one refusal on each host");
 }

@@ -125,7 +125,7 @@ impl Host {
         let quota = match toml.contains("[quota") {
             true => String::new(),
             false => format!(
-                "[quota]\nproposals_per_minute = {most}caller = 1000000 }}\npending = {most}actor = 1000000 }}\n"
+                "[quota]\nproposals_per_minute = {most}caller = 1000000 }}\npending = {most}caller = 1000000, actor = 1000000 }}\n"
             ),
         };
         let text = format!("listen = \"127.0.0.1:0\"\n{store}{toml}\n\n{quota}\n{secrets}\n");

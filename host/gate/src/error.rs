@@ -126,6 +126,10 @@ pub enum GateError {
         quota: String,
         /// Whose, how much, and what to do.
         why: String,
+        /// Whose: `tenant acme`, `tool refund`, `caller bot`, `actor ann`.
+        whose: String,
+        /// How much that one may have.
+        limit: u32,
         /// When it is worth trying again.
         retry_after: std::time::Duration,
     },

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::attempt::{Attempt, Way};
 use crate::conclude::{Conclusion, Remains, Stop, conclude};
 use crate::heartbeat::Heartbeat;
-use crate::places::{Place, QueueFull};
+use crate::places::{Place, QueueFull, Whose};
 use crate::propose::run_limits;
 use crate::signals::Point;
 use crate::{Gate, GateError, Inner};
@@ -152,7 +152,7 @@ impl Gate {
                 if self.inner.is_paused(&action).await? {
                     return invalid(&action, "its tool is paused by an operator");
                 }
-                self.inner.may_run_one_more(&action.tenant)?;
+                self.inner.may_run_one_more(&action)?;
                 Ok(Stands::Running(Box::new(action)))
             }
             _ => invalid(&action, "it cannot be executed"),
@@ -210,17 +210,24 @@ impl Inner {
     ) -> Result<Step<Run>, GateError> {
         // A place first: a claim that then waits for one wastes its lease. Not
         // behind a drain, which waits for every place.
-        let mut draining = self.draining.subscribe();
-        let place = match self.places.acquire(tenant, self.config.quotas.places(tenant)) {
-            Err(QueueFull) => None,
-            Ok(acquire) => tokio::select! {
-                biased;
-                _ = draining.wait_for(|draining| *draining) => None,
-                place = acquire => Some(place),
-                () = until(by) => None,
-            },
+        let limits = self.config.quotas.places(tenant);
+        let place = match self.places.at_once(tenant, limits) {
+            Some(place) => Some(place),
+            None => {
+                let mut draining = self.draining.subscribe();
+                let whose = Whose::of(&self.row(tenant, id).await?);
+                match self.places.acquire(tenant, whose, limits) {
+                    Err(QueueFull) => None,
+                    Ok(acquire) => tokio::select! {
+                        biased;
+                        _ = draining.wait_for(|draining| *draining) => None,
+                        place = acquire => Some(place),
+                        () = until(by) => None,
+                    },
+                }
+            }
         };
-        let Some(place) = place.filter(|_| !self.is_draining()) else {
+        let Some(mut place) = place.filter(|_| !self.is_draining()) else {
             return Ok(Step::Lost(Box::new(self.row(tenant, id).await?)));
         };
         self.reached(Point::BeforeClaim, None).await;
@@ -235,7 +242,10 @@ impl Inner {
             kind,
         };
         match self.store.claim_action(claim).await {
-            Ok(Step::Made(claimed)) => Ok(Step::Made(Run { claimed, attempt, place, live })),
+            Ok(Step::Made(claimed)) => {
+                place.is_for(Whose::of(&claimed.action));
+                Ok(Step::Made(Run { claimed, attempt, place, live }))
+            }
             Ok(Step::Lost(action)) => Ok(Step::Lost(action)),
             Err(countersign_store::StoreError::NotFound { .. }) => Err(GateError::no_action(id)),
             Err(error) => Err(error.into()),

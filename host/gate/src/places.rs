@@ -1,20 +1,24 @@
 //! Places to run in, shared out fairly: so many runs at once on this host, no
-//! more than a part of them for one tenant, and where callers wait, one of each
-//! tenant in turn.
+//! more than a part of them for one tenant, of those no more than a part for one
+//! of its tools and one of its callers, and where runs wait, one of each tenant
+//! in turn.
 //!
 //! A semaphore alone serves who came first, and a thousand calls of one tenant
 //! that sleep a minute are all in front of another's one. Here nobody's place
 //! depends on how many others a neighbour asks for: a tenant's part is less than
-//! the whole, and what becomes free goes round.
+//! the whole, and what becomes free goes round. Within a tenant's line, runs of a
+//! tool or a caller that has all it may are passed over by the ones behind them.
 //!
 //! Counts what this host runs. What other hosts run is theirs to count: a place
 //! is this host's memory, not the tenant's right.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use countersign_domain::id::TenantId;
+use countersign_domain::action::Action;
+use countersign_domain::id::{Principal, TenantId, ToolName};
 use tokio::sync::{Notify, oneshot};
 
 /// How many may run, and wait.
@@ -22,8 +26,39 @@ use tokio::sync::{Notify, oneshot};
 pub struct PlaceLimits {
     /// Runs at once of one tenant.
     pub tenant: usize,
-    /// Callers of one tenant that wait for a place; one more is refused.
+    /// Of those, runs of one tool,
+    pub tool: usize,
+    /// and runs that one caller proposed.
+    pub caller: usize,
+    /// Runs of one tenant that wait for a place; one more is refused.
     pub waiting: usize,
+}
+
+/// Whose run it is, within its tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Whose {
+    /// The tool that runs.
+    pub tool: ToolName,
+    /// Who proposed it, whoever asked for it to be run.
+    pub caller: Principal,
+}
+
+impl Whose {
+    /// Whose an action's run is.
+    pub fn of(action: &Action) -> Whose {
+        Whose { tool: action.tool.clone(), caller: action.proposer.clone() }
+    }
+}
+
+/// How many places are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Held {
+    /// By the tenant.
+    pub tenant: usize,
+    /// Of those, by the tool.
+    pub tool: usize,
+    /// Of those, by the caller.
+    pub caller: usize,
 }
 
 /// Why nobody waits.
@@ -47,23 +82,35 @@ struct State {
     all: usize,
     /// Only tenants that hold or wait: nobody's name stays behind.
     lines: HashMap<TenantId, Line>,
-    /// Tenants that wait and may hold one more, each once, longest unserved
-    /// first.
+    /// Tenants with somebody who waits and may be served, each once, longest
+    /// unserved first.
     turns: VecDeque<TenantId>,
 }
 
 struct Line {
     limits: PlaceLimits,
     held: usize,
-    waiting: VecDeque<oneshot::Sender<Place>>,
+    /// Of those held, the ones of which it is not known yet whose they are. They
+    /// count against every tool and every caller.
+    nameless: usize,
+    by_tool: HashMap<ToolName, usize>,
+    by_caller: HashMap<Principal, usize>,
+    waiting: VecDeque<Waiting>,
     /// It stands in `turns`.
     has_turn: bool,
+}
+
+struct Waiting {
+    whose: Whose,
+    give: oneshot::Sender<Place>,
 }
 
 /// A place that is held; given back when it is dropped.
 pub struct Place {
     shared: Arc<Shared>,
     tenant: TenantId,
+    /// `None`: not known yet.
+    whose: Option<Whose>,
 }
 
 impl Places {
@@ -73,32 +120,50 @@ impl Places {
         Places { shared: Arc::new(Shared { state: Mutex::new(state), freed: Notify::new() }) }
     }
 
-    /// A place for this tenant, at once or when its turn comes. Dropped, the wait
-    /// takes no place.
+    /// A place at once, before it is known whose run it is for, if that cannot
+    /// matter: the tenant holds fewer than any tool or caller may. Far from the
+    /// limits this spares the look at what is to be run. The place is to be named
+    /// by [`Place::is_for`].
+    pub fn at_once(&self, tenant: &TenantId, limits: PlaceLimits) -> Option<Place> {
+        let mut state = self.shared.lock();
+        let line = state.lines.get(tenant);
+        let (held, waits) = line.map_or((0, false), |line| (line.held, !line.waiting.is_empty()));
+        if state.free == 0 || waits || held >= limits.tenant.min(limits.tool).min(limits.caller) {
+            return None;
+        }
+        Some(Place::taken(&self.shared, &mut state, tenant, None, limits))
+    }
+
+    /// A place for a run, at once or when its turn comes. Dropped, the wait takes
+    /// no place.
     ///
     /// # Errors
     /// [`QueueFull`] if as many of this tenant wait as may.
     pub fn acquire(
         &self,
         tenant: &TenantId,
+        whose: Whose,
         limits: PlaceLimits,
     ) -> Result<impl Future<Output = Place> + Send + use<>, QueueFull> {
         let (give, given) = oneshot::channel();
         let mut state = self.shared.lock();
+        let free = state.free > 0;
         let line = state.line(tenant, limits);
         line.limits = limits;
         if line.waiting.len() >= limits.waiting {
             // Whoever gave up waiting makes room.
-            line.waiting.retain(|caller| !caller.is_closed());
+            line.waiting.retain(|waiting| !waiting.give.is_closed());
         }
-        let (held, before) = (line.held, line.waiting.len());
-        let served_at_once = before == 0 && held < limits.tenant && state.free > 0;
-        if !served_at_once && before >= limits.waiting {
+        // Where there is a free place, nobody waits who may have it.
+        let may = line.may_hold(&whose);
+        if !(may && free) && line.waiting.len() >= limits.waiting {
             state.forget_if_idle(tenant);
             return Err(QueueFull);
         }
-        state.line(tenant, limits).waiting.push_back(give);
-        state.give_turn(tenant);
+        line.waiting.push_back(Waiting { whose: whose.clone(), give });
+        if may {
+            state.give_turn(tenant);
+        }
         let unwanted = state.share_out(&self.shared);
         drop(state);
         drop(unwanted);
@@ -109,7 +174,7 @@ impl Places {
                 Ok(place) => place,
                 // The line is only ever emptied by serving it; should that be
                 // untrue one day, running is right and being stuck is not.
-                Err(_) => Place::taken(&shared, &tenant, limits),
+                Err(_) => Place::taken(&shared, &mut shared.lock(), &tenant, Some(whose), limits),
             }
         })
     }
@@ -120,9 +185,16 @@ impl Places {
         state.all.saturating_sub(state.free)
     }
 
-    /// Places that this tenant holds.
-    pub fn held_by(&self, tenant: &TenantId) -> usize {
-        self.shared.lock().lines.get(tenant).map_or(0, |line| line.held)
+    /// Places that this tenant holds, and how many of them are for runs like this
+    /// one.
+    pub fn held_by(&self, tenant: &TenantId, whose: &Whose) -> Held {
+        let state = self.shared.lock();
+        let Some(line) = state.lines.get(tenant) else { return Held::default() };
+        Held {
+            tenant: line.held,
+            tool: line.by_tool.get(&whose.tool).copied().unwrap_or(0),
+            caller: line.by_caller.get(&whose.caller).copied().unwrap_or(0),
+        }
     }
 
     /// Returns when nobody holds a place.
@@ -151,20 +223,28 @@ impl State {
         self.lines.entry(tenant.clone()).or_insert_with(|| Line {
             limits,
             held: 0,
+            nameless: 0,
+            by_tool: HashMap::new(),
+            by_caller: HashMap::new(),
             waiting: VecDeque::new(),
             has_turn: false,
         })
     }
 
-    /// Puts a tenant at the end of the turns, if it waits and may hold one more.
+    /// Puts a tenant at the end of the turns.
     fn give_turn(&mut self, tenant: &TenantId) {
         if let Some(line) = self.lines.get_mut(tenant)
             && !line.has_turn
-            && !line.waiting.is_empty()
-            && line.held < line.limits.tenant
         {
             line.has_turn = true;
             self.turns.push_back(tenant.clone());
+        }
+    }
+
+    /// The same, if it waits with a run that may have a place now.
+    fn give_turn_if_due(&mut self, tenant: &TenantId) {
+        if self.lines.get(tenant).is_some_and(|line| line.next_due().is_some()) {
+            self.give_turn(tenant);
         }
     }
 
@@ -176,15 +256,14 @@ impl State {
             let Some(tenant) = self.turns.pop_front() else { break };
             let Some(line) = self.lines.get_mut(&tenant) else { continue };
             line.has_turn = false;
-            if let Some(caller) = line.waiting.pop_front()
-                && !caller.is_closed()
+            if let Some(Waiting { whose, give }) =
+                line.next_due().and_then(|at| line.waiting.remove(at)).filter(|next| !next.give.is_closed())
             {
-                line.held += 1;
-                self.free -= 1;
-                let place = Place { shared: shared.clone(), tenant: tenant.clone() };
-                unwanted.extend(caller.send(place).err());
+                let limits = line.limits;
+                let place = Place::taken(shared, self, &tenant, Some(whose), limits);
+                unwanted.extend(give.send(place).err());
             }
-            self.give_turn(&tenant);
+            self.give_turn_if_due(&tenant);
             self.forget_if_idle(&tenant);
         }
         unwanted
@@ -197,12 +276,86 @@ impl State {
     }
 }
 
+impl Line {
+    /// Whether its tenant may hold one more place, for a run like this.
+    fn may_hold(&self, whose: &Whose) -> bool {
+        let held = |count: Option<&usize>| count.copied().unwrap_or(0).saturating_add(self.nameless);
+        self.held < self.limits.tenant
+            && held(self.by_tool.get(&whose.tool)) < self.limits.tool
+            && held(self.by_caller.get(&whose.caller)) < self.limits.caller
+    }
+
+    /// Where in the line the first is that may have a place, or that nobody waits
+    /// for any more.
+    fn next_due(&self) -> Option<usize> {
+        if self.held >= self.limits.tenant {
+            return None;
+        }
+        self.waiting.iter().position(|next| next.give.is_closed() || self.may_hold(&next.whose))
+    }
+
+    fn take(&mut self, whose: Option<&Whose>) {
+        self.held += 1;
+        self.count(whose);
+    }
+
+    fn count(&mut self, whose: Option<&Whose>) {
+        match whose {
+            None => self.nameless += 1,
+            Some(whose) => {
+                *self.by_tool.entry(whose.tool.clone()).or_default() += 1;
+                *self.by_caller.entry(whose.caller.clone()).or_default() += 1;
+            }
+        }
+    }
+
+    fn uncount(&mut self, whose: Option<&Whose>) {
+        match whose {
+            None => self.nameless = self.nameless.saturating_sub(1),
+            Some(whose) => {
+                one_less(&mut self.by_tool, &whose.tool);
+                one_less(&mut self.by_caller, &whose.caller);
+            }
+        }
+    }
+}
+
+fn one_less<K: Eq + Hash>(counts: &mut HashMap<K, usize>, name: &K) {
+    if let Some(count) = counts.get_mut(name) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            counts.remove(name);
+        }
+    }
+}
+
 impl Place {
-    fn taken(shared: &Arc<Shared>, tenant: &TenantId, limits: PlaceLimits) -> Place {
-        let mut state = shared.lock();
+    fn taken(
+        shared: &Arc<Shared>,
+        state: &mut State,
+        tenant: &TenantId,
+        whose: Option<Whose>,
+        limits: PlaceLimits,
+    ) -> Place {
         state.free = state.free.saturating_sub(1);
-        state.line(tenant, limits).held += 1;
-        Place { shared: shared.clone(), tenant: tenant.clone() }
+        state.line(tenant, limits).take(whose.as_ref());
+        Place { shared: shared.clone(), tenant: tenant.clone(), whose }
+    }
+
+    /// Says whose run a place is for that was taken before it was known.
+    pub fn is_for(&mut self, whose: Whose) {
+        let shared = self.shared.clone();
+        let mut state = shared.lock();
+        if let Some(line) = state.lines.get_mut(&self.tenant) {
+            line.uncount(self.whose.as_ref());
+            line.count(Some(&whose));
+        }
+        self.whose = Some(whose);
+        // It counts against everybody no more.
+        state.give_turn_if_due(&self.tenant);
+        let unwanted = state.share_out(&shared);
+        drop(state);
+        drop(unwanted);
     }
 }
 
@@ -212,8 +365,9 @@ impl Drop for Place {
         state.free = (state.free + 1).min(state.all);
         if let Some(line) = state.lines.get_mut(&self.tenant) {
             line.held = line.held.saturating_sub(1);
+            line.uncount(self.whose.as_ref());
         }
-        state.give_turn(&self.tenant);
+        state.give_turn_if_due(&self.tenant);
         let unwanted = state.share_out(&self.shared);
         state.forget_if_idle(&self.tenant);
         drop(state);
@@ -228,15 +382,19 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: PlaceLimits = PlaceLimits { tenant: 3, waiting: 100 };
+    const LIMITS: PlaceLimits = PlaceLimits { tenant: 3, tool: 3, caller: 3, waiting: 100 };
     const ALL: usize = 4;
 
     fn tenant(name: &str) -> TenantId {
         name.parse().unwrap()
     }
 
+    fn whose(tool: &str, caller: &str) -> Whose {
+        Whose { tool: tool.parse().unwrap(), caller: caller.parse().unwrap() }
+    }
+
     fn now(places: &Places, name: &str) -> Option<Place> {
-        places.acquire(&tenant(name), LIMITS).unwrap().now_or_never()
+        places.acquire(&tenant(name), whose("t", "c"), LIMITS).unwrap().now_or_never()
     }
 
     #[test]
@@ -246,7 +404,7 @@ mod tests {
         assert!(now(&places, "greedy").is_none(), "its part is three of four");
         let other = now(&places, "modest");
         assert!(other.is_some(), "who asks later is not behind it");
-        assert_eq!((places.held(), places.held_by(&tenant("greedy"))), (4, 3));
+        assert_eq!((places.held(), places.held_by(&tenant("greedy"), &whose("t", "c")).tenant), (4, 3));
         drop((held, other));
         assert_eq!(places.held(), 0);
         assert!(places.shared.lock().lines.is_empty(), "nobody's name is left");
@@ -256,7 +414,7 @@ mod tests {
     fn a14_what_becomes_free_goes_to_each_waiting_tenant_in_turn() {
         let places = Places::new(ALL);
         let mut held: Vec<Place> = ["a", "a", "a", "b"].map(|name| now(&places, name).unwrap()).into();
-        let wait = |name: &str| Box::pin(places.acquire(&tenant(name), LIMITS).unwrap());
+        let wait = |name: &str| Box::pin(places.acquire(&tenant(name), whose("t", "c"), LIMITS).unwrap());
         // Fifty of one, then one each of two others.
         let mut greedy: Vec<_> = (0..50).map(|_| wait("a")).collect();
         let (mut c, mut d) = (wait("c"), wait("d"));
@@ -276,14 +434,14 @@ mod tests {
 
     #[test]
     fn a14_who_gives_up_waiting_takes_no_place_and_makes_room_in_the_queue() {
-        let limits = PlaceLimits { tenant: 1, waiting: 2 };
+        let limits = PlaceLimits { tenant: 1, waiting: 2, ..LIMITS };
         let places = Places::new(1);
-        let held = places.acquire(&tenant("a"), limits).unwrap().now_or_never().unwrap();
-        let one = places.acquire(&tenant("a"), limits).unwrap();
-        let two = places.acquire(&tenant("a"), limits).unwrap();
-        assert!(places.acquire(&tenant("a"), limits).is_err(), "two wait already");
+        let held = places.acquire(&tenant("a"), whose("t", "c"), limits).unwrap().now_or_never().unwrap();
+        let one = places.acquire(&tenant("a"), whose("t", "c"), limits).unwrap();
+        let two = places.acquire(&tenant("a"), whose("t", "c"), limits).unwrap();
+        assert!(places.acquire(&tenant("a"), whose("t", "c"), limits).is_err(), "two wait already");
         drop(one);
-        let three = places.acquire(&tenant("a"), limits).unwrap();
+        let three = places.acquire(&tenant("a"), whose("t", "c"), limits).unwrap();
         drop(two);
         drop(held);
         assert!(three.now_or_never().is_some(), "the two that left are passed over");
@@ -294,7 +452,7 @@ mod tests {
     fn a_place_that_was_given_and_never_taken_comes_back() {
         let places = Places::new(1);
         let held = now(&places, "a").unwrap();
-        let waiting = places.acquire(&tenant("b"), LIMITS).unwrap();
+        let waiting = places.acquire(&tenant("b"), whose("t", "c"), LIMITS).unwrap();
         drop(held);
         assert_eq!(places.held(), 1, "it is b's, who has not looked yet");
         drop(waiting);
@@ -312,5 +470,76 @@ mod tests {
         assert!(drained.as_mut().now_or_never().is_none());
         drop(two);
         assert!(drained.as_mut().now_or_never().is_some());
+    }
+
+    /// Runs of tenant `a`; one of them at a time is let go.
+    fn of(places: &Places, tool: &str, caller: &str, limits: PlaceLimits) -> Option<Place> {
+        places.acquire(&tenant("a"), whose(tool, caller), limits).unwrap().now_or_never()
+    }
+
+    #[test]
+    fn i01_a_tool_and_a_caller_have_a_part_of_their_tenants_and_no_more() {
+        let limits = PlaceLimits { tenant: 4, tool: 2, caller: 3, waiting: 100 };
+        let places = Places::new(10);
+        let mut held: Vec<Place> =
+            (0..2).map(|_| of(&places, "slow", "ann", limits).expect("a place")).collect();
+        assert!(of(&places, "slow", "ann", limits).is_none(), "the tool has its two");
+        assert!(of(&places, "slow", "ben", limits).is_none(), "whoever asks");
+        held.push(of(&places, "quick", "ann", limits).expect("another tool's"));
+        assert!(of(&places, "third", "ann", limits).is_none(), "the caller has its three");
+        held.push(of(&places, "third", "ben", limits).expect("another caller's"));
+        assert!(of(&places, "fourth", "cid", limits).is_none(), "the tenant has its four");
+        let counted = places.held_by(&tenant("a"), &whose("slow", "ann"));
+        assert_eq!(counted, Held { tenant: 4, tool: 2, caller: 3 });
+        drop(held);
+        assert!(places.shared.lock().lines.is_empty(), "nobody's name is left");
+    }
+
+    #[test]
+    fn i01_who_waits_for_a_full_tool_is_passed_over_and_served_when_it_is_not() {
+        let limits = PlaceLimits { tenant: 4, tool: 1, caller: 4, waiting: 100 };
+        let places = Places::new(10);
+        let slow = of(&places, "slow", "ann", limits).unwrap();
+        let wait = |tool: &str| Box::pin(places.acquire(&tenant("a"), whose(tool, "ann"), limits).unwrap());
+        let mut behind: Vec<_> = (0..20).map(|_| wait("slow")).collect();
+        let quick = of(&places, "quick", "ann", limits);
+        assert!(quick.is_some(), "twenty of another tool in front of it are not in its way");
+        drop(slow);
+        assert!(behind[0].as_mut().now_or_never().is_some(), "the first of those that waited");
+        // It was let go at once, so the next one has it, and so on to the last.
+        for waiting in &mut behind[1..] {
+            assert!(waiting.as_mut().now_or_never().is_some());
+        }
+    }
+
+    #[test]
+    fn i01_a_place_that_nobody_has_named_yet_counts_against_every_tool() {
+        let limits = PlaceLimits { tenant: 4, tool: 2, caller: 2, waiting: 100 };
+        let places = Places::new(10);
+        let mut one = places.at_once(&tenant("a"), limits).expect("far from any limit");
+        let two = places.at_once(&tenant("a"), limits).expect("still below");
+        assert!(places.at_once(&tenant("a"), limits).is_none(), "a third may be a tool's third");
+        let mut waits = Box::pin(places.acquire(&tenant("a"), whose("t", "c"), limits).unwrap());
+        assert!(waits.as_mut().now_or_never().is_none());
+        one.is_for(whose("other", "somebody"));
+        assert!(waits.as_mut().now_or_never().is_some(), "only one of them may be the tool's now");
+        drop((one, two));
+        assert!(places.shared.lock().lines.values().all(|line| line.nameless == 0));
+    }
+
+    #[test]
+    fn i01_a_million_tools_and_callers_leave_no_name_behind() {
+        let limits = PlaceLimits { tenant: 3, tool: 2, caller: 2, waiting: 100 };
+        let places = Places::new(ALL);
+        for n in 0..1_000_000u32 {
+            let name = format!("n{n}");
+            let run = Whose { tool: name.parse().unwrap(), caller: name.parse().unwrap() };
+            let of: TenantId = format!("t{}", n % 1000).parse().unwrap();
+            let held = places.acquire(&of, run, limits).unwrap().now_or_never();
+            assert!(held.is_some());
+        }
+        let state = places.shared.lock();
+        assert!(state.lines.is_empty() && state.lines.capacity() < 64, "{}", state.lines.capacity());
+        assert!(state.turns.is_empty() && state.turns.capacity() < 64);
     }
 }

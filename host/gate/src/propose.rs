@@ -98,7 +98,7 @@ impl Gate {
         if required > 0 {
             inner.admission.looks(&*inner.store, quota, &who).await?;
         }
-        let place = inner.planning_place(&proposal.tenant).await?;
+        let place = inner.planning_place(&who).await?;
         inner.ensure_loaded(&proposal.tenant, tool.component).await?;
 
         let created = inner.store.now().await?;

@@ -16,11 +16,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use countersign_domain::action::Action;
 use countersign_domain::id::{Principal, TenantId, ToolName};
 use countersign_store::Store;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-use crate::places::{Place, PlaceLimits};
+use crate::places::{Place, PlaceLimits, Whose};
 use crate::rates::Rates;
 use crate::{GateError, Inner};
 
@@ -37,10 +38,16 @@ pub struct Quota {
     pub pending_tenant: u32,
     /// of one of its tools,
     pub pending_tool: u32,
+    /// of one of its callers, by principal,
+    pub pending_caller: u32,
     /// and of one actor. More than a person reads, a person does not read.
     pub pending_actor: u32,
-    /// Actions that run at once on each host.
-    pub running: u32,
+    /// Actions that run at once on each host: of the whole tenant,
+    pub running_tenant: u32,
+    /// of one of its tools,
+    pub running_tool: u32,
+    /// and of one of its callers, by the principal that proposed them.
+    pub running_caller: u32,
     /// Executions that wait for one of those; one more is refused.
     pub waiting: u32,
 }
@@ -56,9 +63,13 @@ impl Default for Quota {
             proposals_caller: 1200,
             pending_tenant: 1000,
             pending_tool: 200,
+            pending_caller: 200,
             pending_actor: 20,
             // Three quarters of the places: what is left is the others'.
-            running: 192,
+            running_tenant: 192,
+            // Two thirds of those: what is left is the other tools'.
+            running_tool: 128,
+            running_caller: 128,
             waiting: 1000,
         }
     }
@@ -74,14 +85,18 @@ impl Quota {
             proposals_caller: most,
             pending_tenant: most,
             pending_tool: most,
+            pending_caller: most,
             pending_actor: most,
-            running: most,
+            running_tenant: most,
+            running_tool: most,
+            running_caller: most,
             waiting: most,
         }
     }
 
     fn counts_pending(&self) -> bool {
-        [self.pending_tenant, self.pending_tool, self.pending_actor].iter().any(|limit| *limit < u32::MAX)
+        let limits = [self.pending_tenant, self.pending_tool, self.pending_caller, self.pending_actor];
+        limits.iter().any(|limit| *limit < u32::MAX)
     }
 }
 
@@ -108,7 +123,12 @@ impl Quotas {
     pub(crate) fn places(&self, tenant: &TenantId) -> PlaceLimits {
         let quota = self.get(tenant);
         let count = |limit: u32| usize::try_from(limit).unwrap_or(usize::MAX);
-        PlaceLimits { tenant: count(quota.running), waiting: count(quota.waiting) }
+        PlaceLimits {
+            tenant: count(quota.running_tenant),
+            tool: count(quota.running_tool),
+            caller: count(quota.running_caller),
+            waiting: count(quota.waiting),
+        }
     }
 }
 
@@ -168,6 +188,8 @@ impl Admission {
             GateError::QuotaExceeded {
                 quota: format!("proposals_per_minute.{key}"),
                 why: format!("{whose} may propose {limit} new actions a minute; slow down"),
+                whose,
+                limit,
                 retry_after,
             }
         })
@@ -226,10 +248,11 @@ impl Admission {
         who: &Who<'_>,
         beside: u32,
     ) -> Result<(), GateError> {
-        let pending = store.pending(who.tenant, who.tool, who.actor).await?;
+        let pending = store.pending(who.tenant, who.tool, who.caller, who.actor).await?;
         let one_more = u32::from(!who.replaces).saturating_add(beside);
         for (key, whose, limit, found) in [
             ("actor", format!("actor {}", who.actor), quota.pending_actor, pending.actor),
+            ("caller", format!("caller {}", who.caller), quota.pending_caller, pending.caller),
             ("tool", format!("tool {}", who.tool), quota.pending_tool, pending.tool),
             ("tenant", format!("tenant {}", who.tenant), quota.pending_tenant, pending.tenant),
         ] {
@@ -240,6 +263,8 @@ impl Admission {
                         "{whose} has {found} actions that await a decision, and {limit} may; wait for decisions, or \
                          cancel what is not needed any more"
                     ),
+                    whose,
+                    limit,
                     retry_after: PENDING_RETRY,
                 });
             }
@@ -257,20 +282,29 @@ impl Inner {
     /// Why an action that waited for a place has none.
     ///
     /// # Errors
-    /// [`GateError::QuotaExceeded`] if its tenant has all it may have,
-    /// [`GateError::Unavailable`] if the host has no more.
-    pub(crate) fn may_run_one_more(&self, tenant: &TenantId) -> Result<(), GateError> {
-        let limits = self.config.quotas.places(tenant);
-        if self.places.held_by(tenant) >= limits.tenant {
-            return Err(GateError::QuotaExceeded {
-                quota: "running".into(),
-                why: format!(
-                    "tenant {tenant} runs {} actions at once on this host, which is all it may; execute it again when \
-                     some have ended",
-                    limits.tenant
-                ),
-                retry_after: RUNNING_RETRY,
-            });
+    /// [`GateError::QuotaExceeded`] if its caller, its tool or its tenant has all
+    /// it may have, [`GateError::Unavailable`] if the host has no more.
+    pub(crate) fn may_run_one_more(&self, action: &Action) -> Result<(), GateError> {
+        let limits = self.config.quotas.places(&action.tenant);
+        let held = self.places.held_by(&action.tenant, &Whose::of(action));
+        for (key, whose, limit, held) in [
+            // The widest first: who is over that one is helped by no other.
+            ("tenant", format!("tenant {}", action.tenant), limits.tenant, held.tenant),
+            ("tool", format!("tool {}", action.tool), limits.tool, held.tool),
+            ("caller", format!("caller {}", action.proposer), limits.caller, held.caller),
+        ] {
+            if held >= limit {
+                return Err(GateError::QuotaExceeded {
+                    quota: format!("running.{key}"),
+                    why: format!(
+                        "{whose} runs {limit} actions at once on this host, which is all it may; execute it again \
+                         when some have ended"
+                    ),
+                    whose,
+                    limit: u32::try_from(limit).unwrap_or(u32::MAX),
+                    retry_after: RUNNING_RETRY,
+                });
+            }
         }
         if self.places.held() >= self.config.concurrent_attempts {
             return Err(GateError::unavailable(
@@ -283,27 +317,27 @@ impl Inner {
     /// A place to plan in.
     ///
     /// # Errors
-    /// [`GateError::QuotaExceeded`], [`GateError::Unavailable`].
-    pub(crate) async fn planning_place(&self, tenant: &TenantId) -> Result<Place, GateError> {
+    /// [`GateError::QuotaExceeded`]
+    pub(crate) async fn planning_place(&self, who: &Who<'_>) -> Result<Place, GateError> {
+        let tenant = who.tenant;
         let limits = self.config.quotas.places(tenant);
         // The same part of the planning places as of the others.
         let part = limits.tenant.min(self.config.concurrent_plans.saturating_mul(3).div_ceil(4));
         let limits = PlaceLimits { tenant: part, ..limits };
-        let busy = |why: String| GateError::QuotaExceeded {
-            quota: "running".into(),
-            why,
+        let busy = |limit: usize, why: &str| GateError::QuotaExceeded {
+            quota: "running.tenant".into(),
+            why: format!("tenant {tenant} has {limit} proposals {why}"),
+            whose: format!("tenant {tenant}"),
+            limit: u32::try_from(limit).unwrap_or(u32::MAX),
             retry_after: RUNNING_RETRY,
         };
-        let acquire = self.planning.acquire(tenant, limits).map_err(|_| {
-            busy(format!(
-                "tenant {tenant} has {} proposals waiting to be looked at; slow down",
-                limits.waiting
-            ))
-        })?;
+        let whose = Whose { tool: who.tool.clone(), caller: who.caller.clone() };
+        let acquire = self
+            .planning
+            .acquire(tenant, whose, limits)
+            .map_err(|_| busy(limits.waiting, "waiting to be looked at; slow down"))?;
         tokio::time::timeout(PLANNING_WAIT, acquire).await.map_err(|_| {
-            busy(format!(
-                "tenant {tenant} has {part} proposals being looked at, which is all it may; try again"
-            ))
+            busy(part, "being looked at, which is all it may, or its tool and caller may; try again")
         })
     }
 }

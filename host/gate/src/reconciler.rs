@@ -28,7 +28,7 @@ use tokio::sync::Mutex;
 
 use crate::components::{Effects, LookupReport, Verdict};
 use crate::dispatch::Parcel;
-use crate::places::QueueFull;
+use crate::places::{QueueFull, Whose};
 use crate::reaper::Busy;
 use crate::{Gate, GateError, Inner, execute, plan, request};
 
@@ -132,7 +132,8 @@ impl Gate {
                  provider yourself, then resolve it",
             );
         }
-        let place = match inner.places.acquire(tenant, inner.config.quotas.places(tenant)) {
+        let place = match inner.places.acquire(tenant, Whose::of(&action), inner.config.quotas.places(tenant))
+        {
             Ok(acquire) if !inner.is_draining() => acquire.await,
             Ok(_) => return Err(GateError::unavailable("this host is shutting down; try again")),
             Err(QueueFull) => {
@@ -171,7 +172,8 @@ impl Inner {
         let (tenant, id) = (action.tenant.clone(), action.id);
         // Behind a drain nobody begins to look.
         let mut draining = self.draining.subscribe();
-        let Ok(acquire) = self.places.acquire(&tenant, self.config.quotas.places(&tenant)) else {
+        let limits = self.config.quotas.places(&tenant);
+        let Ok(acquire) = self.places.acquire(&tenant, Whose::of(&action), limits) else {
             return Ok(());
         };
         let place = tokio::select! {

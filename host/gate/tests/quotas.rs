@@ -39,7 +39,10 @@ fn i02_a_thousand_proposals_at_once_are_twenty_pending_and_the_rest_are_told_so(
             }
         }
         assert_eq!(ids.len(), 20, "exactly as many as may, however many come at once");
-        let pending = rig.store().pending(&tenant(), &tool("refund"), &principal("agent")).await.unwrap();
+        let pending = {
+            let agent = principal("agent");
+            rig.store().pending(&tenant(), &tool("refund"), &agent, &agent).await.unwrap()
+        };
         assert_eq!(pending.actor, 20);
         // The same key finds its action, and costs nothing of the quota.
         let again = rig.row(ids[0]).await;

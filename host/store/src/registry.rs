@@ -70,6 +70,8 @@ pub struct Pending {
     pub tenant: u32,
     /// Of those, the tool's.
     pub tool: u32,
+    /// Of those, the ones that the caller proposed.
+    pub caller: u32,
     /// Of those, the actor's.
     pub actor: u32,
 }
@@ -132,12 +134,13 @@ pub trait Registry: Send + Sync + 'static {
     async fn principals(&self, tenant: &TenantId) -> Result<Vec<PrincipalRow>, StoreError>;
 
     /// How many actions await a decision: what is used up of the tenant's, the
-    /// tool's and the actor's quota. Sees every commit before it, and reads no
+    /// tool's, the caller's and the actor's quota. Sees every commit before it, and reads no
     /// more rows than there are pending ones.
     async fn pending(
         &self,
         tenant: &TenantId,
         tool: &ToolName,
+        caller: &Principal,
         actor: &Principal,
     ) -> Result<Pending, StoreError>;
 

@@ -248,9 +248,10 @@ impl Registry for Faulty {
         &self,
         tenant: &TenantId,
         tool: &ToolName,
+        caller: &Principal,
         actor: &Principal,
     ) -> Result<countersign_store::Pending, StoreError> {
-        self.inner.pending(tenant, tool, actor).await
+        self.inner.pending(tenant, tool, caller, actor).await
     }
     async fn install_tool(&self, tool: NewTool) -> Result<InstalledTool, StoreError> {
         self.inner.install_tool(tool).await

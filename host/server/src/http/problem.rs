@@ -184,11 +184,11 @@ impl From<GateError> for Problem {
                 .with("confirm", prospect.confirm.as_str())
                 .with("changes", json!(prospect.difference.changes))
                 .with("voids", json!(prospect.voids.iter().map(ToString::to_string).collect::<Vec<_>>())),
-            GateError::QuotaExceeded { quota, retry_after, .. } => {
+            GateError::QuotaExceeded { quota, whose, limit, retry_after, .. } => {
                 // Waiting is what helps, so it may be sent again as it is.
                 problem.retryable = true;
                 problem.retry_after = Some(u32::try_from(retry_after.as_secs()).unwrap_or(u32::MAX).max(1));
-                problem.with("quota", quota.as_str())
+                problem.with("quota", quota.as_str()).with("whose", whose.as_str()).with("limit", *limit)
             }
             GateError::Unavailable { source, .. } => {
                 let cause = source.as_ref().map(|source| source.to_string()).unwrap_or_default();

@@ -345,9 +345,10 @@ impl Registry for Observed {
         &self,
         tenant: &TenantId,
         tool: &ToolName,
+        caller: &Principal,
         actor: &Principal,
     ) -> Result<Pending, StoreError> {
-        self.store.pending(tenant, tool, actor).await
+        self.store.pending(tenant, tool, caller, actor).await
     }
 
     async fn revoke(&self, tenant: &TenantId, token_id: &str) -> Result<(), StoreError> {

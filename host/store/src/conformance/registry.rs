@@ -171,17 +171,22 @@ pub async fn what_is_not_there_is_said_to_be_missing(backend: &dyn Backend) {
 pub async fn p7_what_awaits_a_decision_is_counted_by_tenant_tool_and_actor(backend: &dyn Backend) {
     let (scene, other) = (Scene::of(backend, "one").await, Scene::of(backend, "other").await);
     let (tool, actor) = (&scene.tool.name, principal("agent"));
-    let count =
-        async |tool, actor: &Principal| scene.store.pending(&scene.tenant, tool, actor).await.unwrap();
-    assert_eq!(count(tool, &actor).await, Pending::default());
+    let nobody = principal("nobody");
+    let count = async |tool, caller: &Principal, actor: &Principal| {
+        scene.store.pending(&scene.tenant, tool, caller, actor).await.unwrap()
+    };
+    assert_eq!(count(tool, &actor, &actor).await, Pending::default());
     other.awaiting("theirs", 1).await;
     scene.approved("decided").await;
     let one = scene.awaiting("one", 1).await;
     let another = NewAction { actor: principal("somebody"), ..scene.proposal("two", 1).await };
     scene.propose(another).await;
-    assert_eq!(count(tool, &one.actor).await, Pending { tenant: 2, tool: 2, actor: 1 });
+    // Proposed for somebody else, it is its proposer's all the same.
+    let all = Pending { tenant: 2, tool: 2, caller: 2, actor: 1 };
+    assert_eq!(count(tool, &one.proposer, &one.actor).await, all);
+    assert_eq!(count(tool, &nobody, &one.actor).await, Pending { caller: 0, ..all });
     assert_eq!(
-        count(&"another-tool".parse().unwrap(), &principal("nobody")).await,
-        Pending { tenant: 2, tool: 0, actor: 0 }
+        count(&"another-tool".parse().unwrap(), &nobody, &nobody).await,
+        Pending { tenant: 2, tool: 0, caller: 0, actor: 0 }
     );
 }

@@ -112,14 +112,16 @@ impl Registry for PostgresStore {
         &self,
         tenant: &TenantId,
         tool: &ToolName,
+        caller: &Principal,
         actor: &Principal,
     ) -> Result<Pending, StoreError> {
-        let of: super::connect::Params<'_> = &[&tenant.as_str(), &tool.as_str(), &actor.as_str()];
+        let of: super::connect::Params<'_> =
+            &[&tenant.as_str(), &tool.as_str(), &caller.as_str(), &actor.as_str()];
         let found = self.inner.read(sql::PENDING, of).await?;
         let Some(row) = found.first() else { return Ok(Pending::default()) };
         let mut c = Columns::of(row, 0, "a count of pending actions");
         let mut count = || c.get::<i64>().map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-        Ok(Pending { tenant: count()?, tool: count()?, actor: count()? })
+        Ok(Pending { tenant: count()?, tool: count()?, caller: count()?, actor: count()? })
     }
 
     async fn revoke(&self, tenant: &TenantId, token_id: &str) -> Result<(), StoreError> {

@@ -1182,10 +1182,11 @@ pub(crate) const TOKEN_EXISTS: &str = "select 1 from principals where token_id =
 pub(crate) const INSERT_PRINCIPAL: &str = "insert into principals (
     tenant_id, token_id, token_hash, name, roles, created
 ) values ($1, $2, $3, $4, $5, $6)";
-/// `$2` tool, `$3` actor. As many rows as there are pending ones, which the quota
+/// `$2` tool, `$3` caller, `$4` actor. As many rows as there are pending ones, which the quota
 /// bounds.
 pub(crate) const PENDING: &str =
-    "select count(*), count(*) filter (where tool = $2), count(*) filter (where actor = $3)
+    "select count(*), count(*) filter (where tool = $2), count(*) filter (where proposer = $3),
+    count(*) filter (where actor = $4)
 from actions where tenant_id = $1 and state = 'awaiting_approval'";
 pub(crate) const PRINCIPAL: &str = "select tenant_id, token_id, token_hash, name, roles, created, revoked
 from principals where token_id = $1";

@@ -167,16 +167,17 @@ impl Registry for SqliteStore {
         &self,
         tenant: &TenantId,
         tool: &ToolName,
+        caller: &Principal,
         actor: &Principal,
     ) -> Result<Pending, StoreError> {
-        let (tenant, tool, actor) = (tenant.clone(), tool.clone(), actor.clone());
+        let (tenant, tool, caller, actor) = (tenant.clone(), tool.clone(), caller.clone(), actor.clone());
         self.inner
             .readers
             .glance(move |conn| {
-                let of = params![tenant.as_str(), tool.as_str(), actor.as_str()];
+                let of = params![tenant.as_str(), tool.as_str(), caller.as_str(), actor.as_str()];
                 let counted = rows::collect(conn, sql::PENDING, of, |_, row| {
                     let count = |at| row.get(at).map_err(fault::statement);
-                    Ok(Pending { tenant: count(0)?, tool: count(1)?, actor: count(2)? })
+                    Ok(Pending { tenant: count(0)?, tool: count(1)?, caller: count(2)?, actor: count(3)? })
                 })?;
                 Ok(counted.first().copied().unwrap_or_default())
             })

@@ -642,9 +642,11 @@ pub(crate) const TOKEN_EXISTS: &str = "select 1 from principals where token_id =
 pub(crate) const INSERT_PRINCIPAL: &str = "insert into principals (
     tenant_id, token_id, token_hash, name, roles, created
 ) values (?1, ?2, ?3, ?4, ?5, ?6)";
-/// `?2` tool, `?3` actor. As many rows as there are pending ones, which the quota
+/// `?2` tool, `?3` caller, `?4` actor. As many rows as there are pending ones, which the quota
 /// bounds.
-pub(crate) const PENDING: &str = "select count(*), coalesce(sum(tool = ?2), 0), coalesce(sum(actor = ?3), 0)
+pub(crate) const PENDING: &str =
+    "select count(*), coalesce(sum(tool = ?2), 0), coalesce(sum(proposer = ?3), 0),
+    coalesce(sum(actor = ?4), 0)
 from actions where tenant_id = ?1 and state = 'awaiting_approval'";
 pub(crate) const PRINCIPAL: &str = "select tenant_id, token_id, token_hash, name, roles, created, revoked
 from principals where token_id = ?1";
