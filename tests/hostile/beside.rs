@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::stage::multipart;
-use crate::support::{Stage, guests, is_set, long};
+use crate::support::{Backend, Stage, at_once, guests, is_set, long};
 
 /// Good tenants' callers at the same time.
 const GOOD: usize = 2;
@@ -152,4 +152,48 @@ fn fi7_a_good_tenant_beside_hostile_ones_is_not_kept_waiting_and_nothing_grows()
     let grown = mean(second).saturating_sub(mean(first));
     assert!(grown < 48 << 20, "{} MiB more in the second half", grown >> 20);
     assert!(stage.audit() >= counts.0 + counts.1);
+}
+
+#[test]
+fn fi7_i01_ten_thousand_proposals_of_one_tenant_keep_no_other_waiting() {
+    // What a host has that was told nothing.
+    let stage = Stage::on_with(Backend::Sqlite, "[quota]\n", "30s");
+    let operator = stage.host.new_token("hostile-operator", &["operator"], "hostile");
+    let agents: Vec<String> =
+        (0..4).map(|n| stage.host.new_token(&format!("hostile-{n}"), &["agent"], "hostile")).collect();
+    let (media_type, body) =
+        multipart(&[("component", &guests::PROBE), ("grant", b"[approval]\nrequired = 1\n")]);
+    let operator = stage.host.with_token(&operator);
+    operator.send(operator.request("POST", "/v1/tools").body(&media_type, body)).expect(201);
+    let flood = |part: usize| {
+        let mut refused = 0;
+        let agent = stage.host.with_token(&agents[part]);
+        for n in 0..2_500 {
+            let body = json!({ "tool": "probe", "arguments": { "mode": "no-effect" } }).to_string();
+            let request =
+                agent.request("POST", "/v1/actions").header("Idempotency-Key", &format!("flood-{part}-{n}"));
+            let told = agent.send(request.body("application/json", body));
+            assert!([201, 429].contains(&told.status()), "{}", told.json);
+            refused += usize::from(told.status() == 429);
+        }
+        refused
+    };
+    let warm = Instant::now();
+    good(&stage, 0, "warm", || warm.elapsed() > Duration::from_secs(1));
+    let begun = Instant::now();
+    let alone = good(&stage, 0, "alone", || begun.elapsed() > Duration::from_secs(8));
+    let over = AtomicBool::new(false);
+    let (beside, refused) = std::thread::scope(|scope| {
+        let caller = scope.spawn(|| good(&stage, 0, "beside", || over.load(Ordering::Relaxed)));
+        let refused: usize = at_once(agents.len(), flood).into_iter().sum();
+        over.store(true, Ordering::Relaxed);
+        (caller.join().expect("a caller"), refused)
+    });
+    // Four agents, twenty pending each.
+    assert_eq!(refused, 10_000 - 80);
+    let hundredths = if is_set("COUNTERSIGN_TESTS_ALONE") { 99 } else { 50 };
+    let (alone, beside) = (slowest(alone, hundredths), slowest(beside, hundredths));
+    eprintln!("p{hundredths} of good calls: alone {alone:?}, beside 10,000 proposals {beside:?}");
+    let most = (alone * 2).max(Duration::from_millis(100));
+    assert!(beside <= most, "alone {alone:?}, beside {beside:?}");
 }

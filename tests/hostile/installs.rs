@@ -170,6 +170,8 @@ fn j05_a_version_that_wants_more_is_listed_and_waits_for_a_yes_to_exactly_that()
     try_install(&format!("?confirm={other}"), &wider).refused(409, "needs_confirmation");
     let tool = stage.host.operator().get("/v1/tools/refund").expect(200);
     assert_eq!(tool.text("/version"), "0.1.0", "nothing was installed so far");
+    let features = tool.json["features"].as_array().expect("what of the language it uses");
+    assert!(features.contains(&json!("bulk-memory")) && !features.contains(&json!("simd")), "{features:?}");
     let in_force = tool.text("/grant_digest");
     let told = try_install(&format!("?confirm={yes}"), &wider).expect(201);
     assert_eq!(told.text("/version"), "0.2.0");
@@ -208,6 +210,8 @@ fn j05_the_command_line_shows_what_an_update_would_get_and_installs_it_only_with
     for part in [
         "wasi:http/outgoing-handler",
         "approved and recorded",
+        "features",
+        "bulk-memory",
         "provider_key",
         "/other/**",
         "It would get more than it has now",

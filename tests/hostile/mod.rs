@@ -2,7 +2,10 @@
 //! the threat it stands for.
 
 mod beside;
+mod callers;
 mod corpus;
+#[cfg(debug_assertions)]
+mod deaths;
 mod egress;
 mod headers;
 mod installs;

@@ -14,7 +14,7 @@ use crate::support::{Fault, Host, Provider, Rule, SECRET, Stage, Told, at_once, 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The processes of a host in this role.
-fn processes(host: &Host, role: &str) -> Vec<u32> {
+pub(super) fn processes(host: &Host, role: &str) -> Vec<u32> {
     let parent = format!("PPid:\t{}", host.pid());
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
@@ -39,7 +39,7 @@ fn lives(pid: u32) -> bool {
 
 /// Sends a signal until the process is gone: the first SIGSEGV only takes away the engine's
 /// handler, which knows that no component was at fault.
-fn kill(pid: u32, signal: &str) {
+pub(super) fn kill(pid: u32, signal: &str) {
     let until = Instant::now() + PATIENCE;
     while lives(pid) {
         assert!(Instant::now() < until, "{pid} outlives SIG{signal}");
@@ -49,7 +49,7 @@ fn kill(pid: u32, signal: &str) {
     }
 }
 
-fn healthz(host: &Host) -> Duration {
+pub(super) fn healthz(host: &Host) -> Duration {
     let begun = Instant::now();
     let answer = Request::new("GET", "/healthz").send(&host.address()).expect("an answer");
     assert_eq!(answer.status, 200);
@@ -58,7 +58,7 @@ fn healthz(host: &Host) -> Duration {
 
 /// Executes until it is over: an attempt that lost its process is followed by another.
 #[track_caller]
-fn finish(stage: &Stage, id: &str) -> Told {
+pub(super) fn finish(stage: &Stage, id: &str) -> Told {
     let until = Instant::now() + PATIENCE;
     loop {
         let told = stage.execute(id);

@@ -81,6 +81,15 @@ impl Request {
         [head.into_bytes(), self.body.clone()].concat()
     }
 
+    /// Writes it to a connection that is there, and reads nothing.
+    ///
+    /// # Errors
+    /// What broke the connection.
+    pub fn write(&self, to: &mut TcpStream) -> std::io::Result<()> {
+        let address = to.peer_addr()?.to_string();
+        to.write_all(&self.bytes(&address))
+    }
+
     /// Sends it and reads the whole answer.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::on_both_stores;
 use crate::support::host::{BINARY, Cli};
+use crate::support::smtp::Smtp;
 use crate::support::{Backend, Stage};
 
 on_both_stores! {
@@ -118,4 +119,36 @@ fn where_nothing_is_yet_nothing_fails_and_nothing_is_made() {
     let told = Cli::run(&mut command, "");
     assert_eq!(told.code, 0, "{told:?}");
     assert!(!home.path().join("data").exists(), "looking makes nothing");
+}
+
+#[test]
+fn a_mail_server_is_greeted_and_nothing_more_and_what_is_none_is_said_to_be_none() {
+    let smtp = Smtp::start();
+    let stage = Stage::on_with(Backend::Sqlite, &smtp.section(), "30s");
+    let told = doctor(&stage, &["--json"]);
+    assert_eq!(told.code, 0, "{told:?}");
+    let (level, words) = finding(&told.json(), "mail");
+    assert!(level == "ok" && words.contains("greets") && words.contains("127.0.0.1:"), "{words}");
+    let said = smtp.talks().into_iter().flat_map(|talk| talk.commands).collect::<Vec<String>>();
+    assert!(said.len() == 2 && said[0].starts_with("EHLO ") && said[1] == "QUIT", "{said:?}");
+    let place = smtp.section();
+    let place = place.lines().find_map(|line| line.split("smtp://").nth(1)).expect("an address");
+    let place = place.trim_end_matches('"');
+    let provider = format!("127.0.0.1:{}", stage.provider.port());
+    for (server, words) in [
+        // It offers no STARTTLS; it does not speak TLS; it is no mail server; nobody is there.
+        (format!("smtp://{place}"), "STARTTLS"),
+        (format!("smtps://{place}"), "from its first byte"),
+        (format!("smtp://{provider}"), "no mail goes out"),
+        ("smtp://127.0.0.1:1".to_owned(), "not reached"),
+        ("smtp://mail.invalid:587".to_owned(), "not resolved"),
+    ] {
+        stage.host.configure(&format!("[smtp]\nserver = \"{server}\"\nallow_private = true\n"));
+        let told = doctor(&stage, &["--json"]);
+        let (level, found) = finding(&told.json(), "mail");
+        assert!(told.code == 1 && level == "fail" && found.contains(words), "{server}: {found}");
+    }
+    // Whoever does not ask the network does not ask it either.
+    let told = doctor(&stage, &["--json", "--offline"]);
+    assert_eq!(told.code, 0, "{told:?}");
 }

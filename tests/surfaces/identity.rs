@@ -1,6 +1,8 @@
 //! Who asks: tokens, roles, and requests that were not meant for this host.
 
-use serde_json::json;
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
 
 use crate::support::http::Request;
 use crate::support::{Host, Stage, Told};
@@ -76,7 +78,9 @@ fn h02_each_role_may_do_its_own_and_nothing_else() {
         ("POST", at("cancel"), &["agent", "operator"]),
         ("POST", at("supersede"), &["agent"]),
         ("POST", at("execute"), &["agent"]),
+        ("POST", at("reconcile"), &["operator"]),
         ("POST", at("resolve"), &["operator"]),
+        ("GET", "/metrics".into(), &["operator"]),
         ("POST", "/v1/tokens".into(), &["admin"]),
         ("GET", "/v1/tokens".into(), &["admin"]),
         ("DELETE", "/v1/tokens/0123456789abcdef".into(), &["admin"]),
@@ -89,9 +93,42 @@ fn h02_each_role_may_do_its_own_and_nothing_else() {
         ("GET", at("events"), &["agent", "approver", "operator", "admin"]),
         ("GET", "/v1/events".into(), &["agent", "approver", "operator", "admin"]),
     ];
+    // Every route that there is stands here, but for those that are open to anybody.
+    let described =
+        Request::new("GET", "/openapi.json").send(&stage.host.address()).expect("an answer").text();
+    let described: Value = serde_json::from_str(&described).expect("JSON");
+    let mut there = BTreeSet::new();
+    for (path, methods) in described["paths"].as_object().expect("paths") {
+        for method in methods.as_object().expect("methods").keys() {
+            there.insert(format!("{} {path}", method.to_uppercase()));
+        }
+    }
+    let open = ["GET /healthz", "GET /readyz", "GET /openapi.json"].map(str::to_owned);
+    let known = verbs.iter().map(|(method, target, _)| {
+        let path =
+            target.replace(&id, "{id}").replace("/refund", "/{name}").replace("0123456789abcdef", "{id}");
+        format!("{method} {path}")
+    });
+    assert_eq!(known.chain(open).collect::<BTreeSet<String>>(), there);
     for (method, target, allowed) in verbs {
         for role in ["agent", "approver", "operator", "admin"] {
             let caller = stage.host.with_token(&stage.host.token(role));
+            // The same role of another tenant gets no further, and finds nothing of this one's.
+            let stranger =
+                stage.host.new_token(&format!("{role}-{method}-{}", target.len()), &[role], "other");
+            let stranger = stage.host.with_token(&stranger);
+            let told = match method {
+                "GET" => stranger.get(&target),
+                _ => stranger.send(stranger.request(method, &target).body("application/json", "{}")),
+            };
+            let ours = target.contains(&id) || target.contains("/refund") || target.ends_with("cdef");
+            match allowed.contains(&role) {
+                false => drop(told.refused(403, "not_permitted")),
+                true if ours && method == "GET" => drop(told.refused(404, "not_found")),
+                true if ours => assert!(told.status() >= 400, "{role} {method} {target}: {}", told.json),
+                true => assert_ne!(told.status(), 403, "{role} {method} {target}: {}", told.json),
+            }
+            assert!(!told.answer.text().contains(&id) || told.status() == 404, "{target}: {}", told.json);
             // A body that is refused wherever one is read: the right is looked at before it.
             let request = caller.request(method, &target);
             let request = if method == "GET" { request } else { request.body("application/nothing", "{") };
@@ -178,4 +215,59 @@ fn h01_tokens_are_in_no_file_but_their_owners_and_revoking_ends_them() {
         let mode = std::fs::metadata(&path).expect("a file").permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{}", path.display());
     }
+}
+
+#[test]
+fn h01_who_tries_tokens_is_told_to_slow_down_learns_nothing_and_shuts_nobody_out() {
+    let host = Host::start();
+    let good = host.token("agent");
+    let other = |at: usize| {
+        let mut bytes = good.clone().into_bytes();
+        bytes[at] = if bytes[at] == b'1' { b'2' } else { b'1' };
+        String::from_utf8(bytes).expect("a text")
+    };
+    let revoked = host.admin().post("/v1/tokens", &json!({ "name": "gone", "roles": ["agent"] })).expect(201);
+    let admin = host.admin();
+    admin.send(admin.request("DELETE", &format!("/v1/tokens/{}", revoked.text("/id")))).expect(204);
+    // One that never was, one with another secret, one that was ended, one that is none.
+    let wrong = [other(5), other(good.len() - 2), revoked.text("/token"), "cs_x".into()];
+    let mut slowed = 0;
+    for n in 0..400 {
+        let told = host.with_token(&wrong[n % wrong.len()]).get("/v1/tools");
+        match told.status() {
+            401 if slowed == 0 => {}
+            // The bucket fills while it is emptied.
+            401 => slowed = 0,
+            _ => {
+                told.refused(429, "quota_exceeded");
+                slowed += 1;
+            }
+        }
+        if slowed == 2 * wrong.len() {
+            break;
+        }
+    }
+    assert_eq!(slowed, 2 * wrong.len(), "nobody was told to slow down");
+    // The same words for each of them: from now on no answer says which it is.
+    let answers: Vec<Told> = (0..200)
+        .map(|n| host.with_token(&wrong[n % wrong.len()]).get("/v1/tools"))
+        .filter(|told| told.status() == 429)
+        .collect();
+    let said: BTreeSet<String> = answers.iter().map(|told| told.answer.text()).collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    let told = &answers[0];
+    assert_eq!(told.answer.header("retry-after"), Some("1"));
+    assert_eq!((told.text("/quota"), told.number("/limit")), ("wrong_tokens.address".into(), 60));
+    assert_eq!(told.json["retryable"], json!(false));
+    // A right one from the same address is taken, and none at all is asked for one, as ever.
+    for _ in 0..20 {
+        host.agent().get("/v1/tools").expect(200);
+    }
+    Told::of(Request::new("GET", "/v1/tools").send(&host.address()).expect("an answer"))
+        .refused(401, "unauthenticated");
+    // It is said in the log, once and not for each.
+    host.wait_said("wrong tokens come faster");
+    let lines = host.said().lines().filter(|line| line.contains("wrong tokens")).count();
+    assert!(lines <= 12, "{lines} lines");
+    assert!(!host.said().contains(&good[20..]), "and without any of them");
 }

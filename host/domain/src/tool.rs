@@ -67,6 +67,11 @@ pub struct Inspection {
     pub imports: Vec<String>,
     /// Full names of all exports.
     pub exports: Vec<String>,
+    /// Additions to the first version of WebAssembly that it uses, by the names of
+    /// their proposals: `bulk-memory`, `simd`. None of what was installed before
+    /// they were looked for.
+    #[serde(default)]
+    pub features: Vec<String>,
     /// Whether it can answer what came of an effect.
     pub reconciles: bool,
     /// What it says of itself.

@@ -103,6 +103,11 @@ fn components(before: &Inspection, after: &Inspection, out: &mut Vec<Change>) {
             out,
         );
     }
+    // What was installed before they were looked for has none to compare.
+    if !before.features.is_empty() {
+        let set = |inspection: &Inspection| inspection.features.iter().cloned().collect();
+        members("features", &set(before), &set(after), false, false, out);
+    }
     let declared = |inspection: &Inspection| -> BTreeSet<String> {
         let effects = inspection.manifest.effects.iter();
         effects.map(|effect| format!("{} {}", effect.methods.join(", "), effect.host)).collect()

@@ -29,7 +29,7 @@ pub mod places;
 pub mod plan;
 pub mod propose;
 pub mod quota;
-mod rates;
+pub mod rates;
 pub mod reaper;
 pub mod reconciler;
 mod release;

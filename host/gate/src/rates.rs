@@ -22,7 +22,7 @@ const REMEMBERED: usize = 64 * 1024;
 /// what is full again, which loses nothing, and after that of what will be
 /// soonest, which is the least.
 #[derive(Debug)]
-pub(crate) struct Rates {
+pub struct Rates {
     table: Mutex<HashMap<u64, Duration>>,
     hasher: RandomState,
     start: Instant,
@@ -52,7 +52,7 @@ impl Rates {
     /// # Errors
     /// The place in the list of the first that is empty, and when it will not
     /// be.
-    pub(crate) fn take(&self, names: &[(&[&str], u32)]) -> Result<(), (usize, Duration)> {
+    pub fn take(&self, names: &[(&[&str], u32)]) -> Result<(), (usize, Duration)> {
         self.take_at(self.start.elapsed(), names)
     }
 

@@ -28,7 +28,7 @@ const BRANCHES: u32 = 20_000;
 
 /// The language that the engine is configured for (see `engine`), spelled out so
 /// that nothing joins it by a default.
-const LANGUAGE: WasmFeatures =
+pub(crate) const LANGUAGE: WasmFeatures =
     WasmFeatures::WASM2.union(WasmFeatures::EXTENDED_CONST).union(WasmFeatures::COMPONENT_MODEL);
 
 /// What is not in it, by the name under which it is refused.

@@ -26,6 +26,7 @@ mod effect_gate;
 mod email;
 mod engine;
 mod error;
+mod features;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod http;

@@ -19,7 +19,7 @@ use crate::error::SandboxError;
 use crate::local::{Local, RECONCILER, TOOL};
 use crate::process::{self, CompileLimits, Pool, ProcessCommand};
 use crate::reconcile::ReconcileReport;
-use crate::{compile, engine, manifest};
+use crate::{compile, engine, features, manifest};
 
 /// Components that are compiled at the same time. Each may take a minute of all
 /// processors; with one, whoever installs such a component keeps everybody else
@@ -100,13 +100,14 @@ impl Sandbox {
     /// room to run `describe`.
     pub async fn inspect(&self, bytes: Arc<[u8]>) -> Result<Inspection, SandboxError> {
         let max = self.0.max_component_bytes;
-        let (digest, admitted) = {
+        let (digest, admitted, features) = {
             let bytes = bytes.clone();
             // Reading 64 MiB takes a second; the runtime's threads have others to serve.
             blocking(move || {
                 let admitted = admit::admit(&bytes, max)?;
                 has_tool(&admitted)?;
-                Ok((ComponentDigest(Digest::of(&bytes)), admitted))
+                let features = features::used(&bytes);
+                Ok((ComponentDigest(Digest::of(&bytes)), admitted, features))
             })
             .await?
         };
@@ -120,6 +121,7 @@ impl Sandbox {
             reconciles: admitted.exports.iter().any(|e| e == RECONCILER),
             imports: admitted.imports,
             exports: admitted.exports,
+            features,
             manifest,
         })
     }

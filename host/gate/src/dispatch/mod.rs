@@ -256,6 +256,15 @@ impl Dispatcher {
         self.inner.mailer.is_some()
     }
 
+    /// Says hello to the mail server and good-bye, over TLS where mails go over
+    /// TLS: everything but logging in and sending. `None`: there is none.
+    ///
+    /// # Errors
+    /// Why a mail would not be sent now, in words.
+    pub async fn greet_mail_server(&self) -> Option<Result<(), String>> {
+        Some(self.inner.mailer.as_ref()?.greet(&self.inner).await)
+    }
+
     /// Whether this host has what the outlet needs. Asked before anything is
     /// claimed; whoever is refused here is refused for as long as the host runs.
     pub(crate) fn open<'w>(&self, outlet: &'w Result<Outlet, Refusal>) -> Result<&'w Outlet, Refusal> {

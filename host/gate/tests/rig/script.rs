@@ -235,6 +235,7 @@ impl Components for Runner {
             size: bytes.len() as u64,
             imports: vec!["wasi:http/outgoing-handler@0.2.0".into()],
             exports: vec!["countersign:tool/tool@0.1.0".into()],
+            features: vec!["bulk-memory".into()],
             reconciles: script.lookup.is_some(),
             manifest: Manifest {
                 name: name.into(),

@@ -21,6 +21,8 @@ mod pool;
 mod spawn;
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+mod watched;
 mod wire;
 
 pub(crate) use compiling::compile;

@@ -18,7 +18,7 @@ use crate::tests::rig::{Gate, PROCESSES, call, component, digest, mode, probe, r
 use crate::{Loaded, Sandbox, SandboxConfig, SandboxError};
 
 /// Tells this binary to be such a process.
-const ROLE: &str = "COUNTERSIGN_TEST_PROCESS";
+pub(super) const ROLE: &str = "COUNTERSIGN_TEST_PROCESS";
 
 /// This test binary as a process of the sandbox's own.
 pub(crate) fn command(role: &str) -> ProcessCommand {
@@ -38,6 +38,9 @@ fn entry() {
     let ended = match std::env::var(ROLE).as_deref() {
         Ok("guest") => super::guest_process(),
         Ok("compile") => super::compile_component(),
+        Ok(role @ ("watched-guest" | "opens" | "connects" | "starts" | "asks-for-sockets")) => {
+            super::watched::be(role)
+        }
         Ok(lie) => lies(lie),
         Err(_) => return,
     };

@@ -4,7 +4,7 @@ mod alone;
 mod binary;
 mod bombs;
 mod cache;
-mod corpus;
+pub(crate) mod corpus;
 mod determinism;
 mod effects;
 mod exchange;

@@ -200,6 +200,10 @@ fn inspection(found: &Json, gets: Vec<Row>, session: &Session) -> String {
         Row::new("size", size(found.whole("size").unwrap_or(0))),
         Row::new("can reconcile", if found.is_true("reconciles") { "yes" } else { "no" }),
     ];
+    let features: Vec<String> = found.list("features").iter().filter_map(Json::as_str).map(plain).collect();
+    let features =
+        if features.is_empty() { "none beyond the first version".to_owned() } else { features.join(", ") };
+    rows.push(Row::new("features", features));
     rows.extend(gets);
     for (i, item) in found.list("exports").iter().filter_map(Json::as_str).enumerate() {
         rows.push(Row::new(if i == 0 { "exports" } else { "" }, plain(item)));

@@ -101,7 +101,7 @@ async fn examine(args: &DoctorArgs, data_dir: Option<PathBuf>) -> Vec<Finding> {
             Ok(names) => {
                 found.extend(network::providers(&grants, &*names).await);
                 if let Some(smtp) = &config.smtp {
-                    found.push(network::mail(smtp, &*names).await);
+                    found.push(network::mail(smtp, &names).await);
                 }
             }
             Err(error) => found.push(Finding::failure(

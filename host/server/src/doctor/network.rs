@@ -1,17 +1,21 @@
 //! What has to be reached: the running host, and everything that grants and
 //! webhooks name. Names are resolved and connected to, and nothing is said over
 //! the connections: that somebody listens is all that can be asked without
-//! doing something.
+//! doing something. Only the mail server, which greets by itself, is answered:
+//! what is on its port, and whether its certificate is right, shows in that.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use countersign_domain::egress::address;
 use countersign_domain::grant::Grant;
-use countersign_gate::dispatch::{Resolver, SmtpConfig, SystemResolver};
-use countersign_store::health::Finding;
+use countersign_gate::dispatch::{
+    Dispatcher, DispatcherConfig, Resolver, Secrets, SmtpConfig, SmtpSecurity, SystemResolver,
+};
+use countersign_store::health::{Finding, Level};
 use futures::future::join_all;
 use serde_json::Value;
 use tokio::net::TcpStream;
@@ -113,9 +117,45 @@ pub(super) async fn webhooks(webhooks: &[Webhook]) -> Vec<Finding> {
 }
 
 /// The server that mail goes through.
-pub(super) async fn mail(smtp: &SmtpConfig, names: &dyn Resolver) -> Finding {
+pub(super) async fn mail(smtp: &SmtpConfig, names: &Arc<dyn Resolver>) -> Finding {
+    const CHECK: &str = "mail";
     let (host, port) = (smtp.host.as_str(), smtp.port);
-    reach("mail", &format!("{host}:{port}"), host, port, Some(smtp.allow_private), names).await
+    let what = format!("{host}:{port}");
+    let reached = reach(CHECK, &what, host, port, Some(smtp.allow_private), &**names).await;
+    if reached.level != Level::Good {
+        return reached;
+    }
+    // By the code that sends mails, so that what it would not do is not called good.
+    let sender = Dispatcher::new(
+        DispatcherConfig { smtp: Some(smtp.clone()), ..DispatcherConfig::default() },
+        names.clone(),
+        Arc::new(Secrets::new(Vec::new())),
+    );
+    let greeted = match sender {
+        Ok(sender) => sender.greet_mail_server().await.unwrap_or(Ok(())),
+        Err(error) => Err(error.to_string()),
+    };
+    let (how, advice) = match smtp.security {
+        SmtpSecurity::Tls => (
+            "over TLS",
+            "see that this port speaks TLS from its first byte (one that begins in the clear is smtp://…:587), and that \
+             its certificate is for this name; `ca` in [smtp] names an authority of one's own",
+        ),
+        SmtpSecurity::StartTls => (
+            "over STARTTLS",
+            "see that this is a mail server's port and offers STARTTLS (one that speaks TLS from its first byte is \
+             smtps://…), and that its certificate is for this name; `ca` in [smtp] names an authority of one's own",
+        ),
+        SmtpSecurity::Plain => {
+            ("without TLS", "see that this is a mail server's port, and read that server's log")
+        }
+    };
+    match greeted {
+        Ok(()) => Finding::good(CHECK, format!("{what} greets {how}; it was not logged in to")),
+        Err(why) => {
+            Finding::failure(CHECK, format!("{what} is reached, and no mail goes out: {why}"), advice)
+        }
+    }
 }
 
 /// `judged`: addresses are held to what sends to them are held to, private ones
@@ -177,7 +217,6 @@ async fn reach(
 
 #[cfg(test)]
 mod tests {
-    use countersign_store::health::Level;
     use tokio::net::TcpListener;
 
     use super::*;

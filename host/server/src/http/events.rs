@@ -34,8 +34,10 @@ use crate::tokens::Caller;
 
 /// Events per page, unless asked otherwise, and at most.
 const PAGE: (u32, u32) = (100, 1000);
-/// Events read at once for a stream.
+/// Events read at once for a stream, and bytes of them after which no more are
+/// handed on: what a client does not take is held for it, and there are many.
 const BATCH: u32 = 100;
+const CHUNK: usize = 16 << 10;
 /// How often a stream looks by itself, and whether its token is still worth
 /// something. Chosen: a revoked token's streams end well within five seconds.
 const LOOK: Duration = Duration::from_secs(2);
@@ -44,6 +46,10 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Streams at the same time: of one token, of one tenant, of the host. Each
 /// costs a connection and a read per change of its tenant.
 const STREAMS: (usize, usize, usize) = (5, 50, 500);
+
+/// When it is worth asking for a stream again: some end all the time, and those
+/// that nobody reads are ended within a minute.
+const STREAM_RETRY: Duration = Duration::from_secs(5);
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -204,9 +210,9 @@ impl Feed {
                 let events = self.scope.read(&self.app, &self.caller.tenant, self.after, BATCH).await;
                 let events =
                     events.inspect_err(|error| tracing::warn!(%error, "a stream could not be read")).ok()?;
-                if let Some(chunk) = self.write(&events) {
-                    // A full page: there is probably more.
-                    self.look = events.len() == BATCH as usize;
+                if let Some((chunk, written)) = self.write(&events) {
+                    // A full page, or a part of one: there is probably more.
+                    self.look = events.len() == BATCH as usize || written < events.len();
                     self.said = Instant::now();
                     return Some(chunk);
                 }
@@ -247,9 +253,14 @@ impl Feed {
         matches!(row, Ok(Some(row)) if row.revoked.is_none())
     }
 
-    fn write(&mut self, events: &[Event]) -> Option<Bytes> {
+    /// As many of these as go into one chunk, and how many those are.
+    fn write(&mut self, events: &[Event]) -> Option<(Bytes, usize)> {
         let mut text = String::new();
+        let mut written = 0;
         for event in events {
+            if text.len() >= CHUNK {
+                break;
+            }
             // Views have nothing that cannot be written; an event that could
             // not be must not be passed over silently, so the stream ends.
             let Ok(data) = serde_json::to_string(&EventView::of(event)) else {
@@ -259,8 +270,9 @@ impl Feed {
             self.after = self.scope.position(event);
             text.push_str(&format!("id: {}\ndata: {data}\n\n", self.after));
             self.over |= matches!(self.scope, Scope::Action(_)) && EventView::is_last(event);
+            written += 1;
         }
-        (!text.is_empty()).then(|| text.into())
+        (written > 0).then(|| (text.into(), written))
     }
 }
 
@@ -289,14 +301,16 @@ impl Streams {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let of_token = open.by_token.get(&caller.token_id).copied().unwrap_or_default();
         let of_tenant = open.by_tenant.get(&caller.tenant).copied().unwrap_or_default();
-        let (token, tenant, all) = STREAMS;
-        if of_token >= token || of_tenant >= tenant || open.all >= all {
-            return Err(Problem::new(
-                code::QUOTA_EXCEEDED,
-                format!(
-                    "too many open event streams: {token} per token, {tenant} per tenant, {all} in all; close one"
-                ),
-            ));
+        for (quota, whose, limit, found) in [
+            ("streams.token", "this token", STREAMS.0, of_token),
+            ("streams.tenant", "this tenant", STREAMS.1, of_tenant),
+            ("streams.host", "this host", STREAMS.2, open.all),
+        ] {
+            if found >= limit {
+                let detail = format!("{whose} has {limit} open event streams, which is all it may; close one");
+                let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+                return Err(Problem::over(quota, whose, limit, STREAM_RETRY, detail));
+            }
         }
         open.all += 1;
         *open.by_token.entry(caller.token_id.clone()).or_default() += 1;

@@ -4,7 +4,8 @@
 //! next request's head must be whole within [`HEAD_TIME`] (so an idle connection
 //! ends, too); the bodies have limits of their own, see `call`; and a client
 //! that takes nothing of what is written for [`STALLED`] is cut off, even if
-//! nobody is writing at that moment.
+//! nobody is writing at that moment. The system keeps the last of these, too, for
+//! a client that is not there any more and cannot say so: see [`patience`].
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -14,13 +15,18 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+
+use super::wrong_tokens::Peer;
 
 /// Time for a request's head, from the end of the request before it.
 const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -28,6 +34,12 @@ const HEAD_TIME: Duration = Duration::from_secs(10);
 const HEAD_BYTES: usize = 16 << 10;
 /// How long a client may take nothing.
 const STALLED: Duration = Duration::from_secs(30);
+/// Bytes that are read ahead of whoever reads a body, and after which no more of an
+/// answer is asked for that a client does not take. Chosen: two heads.
+const BUFFER: usize = 32 << 10;
+/// Bytes that the system holds for a client that does not take them, which it
+/// doubles. Chosen: without a bound it would be 4 MiB for each.
+const UNTAKEN: usize = 64 << 10;
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_secs(5);
 /// Connections at the same time; one more waits to be accepted. Each costs a
@@ -52,9 +64,9 @@ pub async fn serve(
             let place = places.clone().acquire_owned().await;
             (listener.accept().await, place)
         };
-        let (stream, place) = tokio::select! {
+        let (stream, peer, place) = tokio::select! {
             (accepted, Ok(place)) = accepted => match accepted {
-                Ok((stream, _)) => (stream, place),
+                Ok((stream, peer)) => (stream, peer.ip(), place),
                 Err(error) => {
                     // Out of file descriptors, most likely: some will be freed.
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -66,7 +78,7 @@ pub async fn serve(
         };
         let (router, stopping) = (router.clone(), stopping.clone());
         connections.spawn(async move {
-            connection(stream, router, stopping).await;
+            connection(stream, Peer(peer), router, stopping).await;
             drop(place);
         });
     }
@@ -80,16 +92,22 @@ pub async fn serve(
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, mut stopping: watch::Receiver<bool>) {
-    // Answers are small and whole: waiting to fill a packet only delays them.
-    let _ = stream.set_nodelay(true);
+async fn connection(stream: TcpStream, peer: Peer, router: Router, mut stopping: watch::Receiver<bool>) {
+    // A connection without these is a connection.
+    let _ = patience(&stream);
     let watched = Arc::new(Stall::default());
     let io = TokioIo::new(Watched { stream, stall: watched.clone() });
+    let routed = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: http::Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        routed.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
         .max_header_size(HEAD_BYTES)
-        .serve_connection(io, TowerToHyperService::new(router));
+        .max_buf_size(BUFFER)
+        .serve_connection(io, service);
     let mut connection = pin!(connection);
     let mut look = tokio::time::interval(LOOK);
     let mut told = false;
@@ -113,6 +131,22 @@ async fn connection(stream: TcpStream, router: Router, mut stopping: watch::Rece
             }
         }
     }
+}
+
+/// Says to the system how long a client may take nothing, and how long it may not
+/// be heard of, before the connection is over; and how much is held for it.
+fn patience(stream: &TcpStream) -> io::Result<()> {
+    // Answers are small and whole: waiting to fill a packet only delays them.
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_send_buffer_size(stream, UNTAKEN)?;
+    // What was sent and not confirmed, and what its window has no room for.
+    sockopt::set_tcp_user_timeout(stream, u32::try_from(STALLED.as_millis()).unwrap_or(u32::MAX))?;
+    // Where nothing is sent: asked after so long, and so often, until it counts
+    // as gone.
+    sockopt::set_tcp_keepidle(stream, LOOK * 3)?;
+    sockopt::set_tcp_keepintvl(stream, LOOK)?;
+    sockopt::set_tcp_keepcnt(stream, 3)?;
+    Ok(sockopt::set_socket_keepalive(stream, true)?)
 }
 
 /// Since when a client takes nothing.
@@ -192,5 +226,28 @@ impl AsyncWrite for Watched {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
         self.stall.saw(&written);
         written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn i03_the_system_ends_a_connection_whose_other_side_is_gone_without_a_word() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let (_client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (stream, _) = accepted.expect("a connection");
+        patience(&stream).expect("the system knows these");
+        // Packets cannot be dropped here; what the system does when they are is its own, and known.
+        let told = sockopt::tcp_user_timeout(&stream).map(|millis| Duration::from_millis(millis.into()));
+        assert_eq!(told.expect("a time"), STALLED);
+        assert!(sockopt::socket_keepalive(&stream).expect("yes or no"));
+        let silent = sockopt::tcp_keepidle(&stream).expect("a time")
+            + sockopt::tcp_keepintvl(&stream).expect("a time")
+                * sockopt::tcp_keepcnt(&stream).expect("a number");
+        assert!(silent <= STALLED, "{silent:?}");
+        assert!(sockopt::socket_send_buffer_size(&stream).expect("bytes") <= 2 * UNTAKEN);
     }
 }

@@ -24,6 +24,7 @@ mod tests;
 mod tokens;
 mod tools;
 mod view;
+mod wrong_tokens;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -48,6 +49,7 @@ use self::call::Call;
 use self::events::Streams;
 use self::problem::Problem;
 use self::routes::{Access, ROUTES, Route};
+use self::wrong_tokens::{Peer, WrongTokens};
 use crate::metrics::Metrics;
 use crate::tokens::{Caller, Token, Tokens};
 
@@ -57,6 +59,8 @@ pub struct App {
     pub gate: Gate,
     /// Who calls.
     pub tokens: Tokens,
+    /// Who does not, and tries.
+    wrong_tokens: WrongTokens,
     /// Parsed grants, for what they want shown.
     grants: Grants,
     /// What this host is called.
@@ -82,7 +86,8 @@ impl App {
     ) -> Arc<App> {
         let tokens = Tokens::new(gate.store().clone());
         let (grants, streams) = (Grants::default(), Arc::default());
-        Arc::new(App { gate, tokens, grants, allowed, secrets, streams, stopping, metrics })
+        let wrong_tokens = WrongTokens::default();
+        Arc::new(App { gate, tokens, wrong_tokens, grants, allowed, secrets, streams, stopping, metrics })
     }
 
     /// An action as it is shown.
@@ -182,7 +187,11 @@ async fn authenticate(app: &App, parts: &http::request::Parts) -> Result<Caller,
     let Some(value) = values.next() else {
         return Err(Problem::unauthenticated("send a token: Authorization: Bearer cs_…"));
     };
-    let unknown = || Problem::unauthenticated("this token is not known here, or not any more");
+    let unknown = || {
+        let peer = parts.extensions.get::<Peer>().copied();
+        app.wrong_tokens
+            .count(peer, Problem::unauthenticated("this token is not known here, or not any more"))
+    };
     if values.next().is_some() {
         return Err(Problem::unauthenticated("send one Authorization header"));
     }

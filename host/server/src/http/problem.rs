@@ -1,6 +1,8 @@
 //! Problems: how a refusal looks on the wire (RFC 9457), and which status each
 //! code has. What a caller can act on is sent; causes are logged and stay here.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use countersign_domain::canonical::JsonError;
@@ -53,6 +55,20 @@ impl Problem {
     /// media types that are not read.
     pub fn status(mut self, status: StatusCode) -> Problem {
         self.status = status;
+        self
+    }
+
+    /// Over a quota: its name, whose it is, how much that one may have, and when
+    /// it is worth another try.
+    pub fn over(quota: &str, whose: &str, limit: u32, again: Duration, detail: String) -> Problem {
+        let mut problem = Problem::new(code::QUOTA_EXCEEDED, detail);
+        problem.retry_after = Some(u32::try_from(again.as_secs()).unwrap_or(u32::MAX).max(1));
+        problem.with("quota", quota).with("whose", whose).with("limit", limit)
+    }
+
+    /// The same, and sending it once more as it is helps nobody.
+    pub fn in_vain(mut self) -> Problem {
+        self.retryable = false;
         self
     }
 
@@ -184,11 +200,9 @@ impl From<GateError> for Problem {
                 .with("confirm", prospect.confirm.as_str())
                 .with("changes", json!(prospect.difference.changes))
                 .with("voids", json!(prospect.voids.iter().map(ToString::to_string).collect::<Vec<_>>())),
+            // Waiting is what helps, so it may be sent again as it is.
             GateError::QuotaExceeded { quota, whose, limit, retry_after, .. } => {
-                // Waiting is what helps, so it may be sent again as it is.
-                problem.retryable = true;
-                problem.retry_after = Some(u32::try_from(retry_after.as_secs()).unwrap_or(u32::MAX).max(1));
-                problem.with("quota", quota.as_str()).with("whose", whose.as_str()).with("limit", *limit)
+                Problem::over(quota, whose, *limit, *retry_after, problem.detail)
             }
             GateError::Unavailable { source, .. } => {
                 let cause = source.as_ref().map(|source| source.to_string()).unwrap_or_default();

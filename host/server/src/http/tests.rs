@@ -37,6 +37,7 @@ impl Components for Nothing {
             size: bytes.len() as u64,
             imports: Vec::new(),
             exports: Vec::new(),
+            features: Vec::new(),
             reconciles: false,
             manifest: Manifest {
                 name: "nothing".into(),

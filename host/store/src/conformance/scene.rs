@@ -554,6 +554,7 @@ pub fn new_tool(tenant: &TenantId, name: &str, version: &str, bytes: &str, grant
             size: bytes.len() as u64,
             imports: vec!["wasi:http/outgoing-handler@0.2.6".into()],
             exports: vec![],
+            features: vec![],
             reconciles: false,
             manifest: Manifest {
                 name: name.into(),

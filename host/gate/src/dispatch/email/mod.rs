@@ -211,6 +211,20 @@ impl Mailer {
         }
     }
 
+    /// Opens a conversation and ends it again.
+    pub(super) async fn greet(&self, inner: &Inner) -> Result<(), String> {
+        let by = Instant::now() + inner.config.connect;
+        match self.open(inner, by, by).await {
+            Ok(conversation) => {
+                conversation.quit().await;
+                Ok(())
+            }
+            Err(Failed::Refused(refusal)) => Err(refusal.to_string()),
+            Err(Failed::NotSent { why, .. }) => Err(why),
+            Err(Failed::Lost(why)) => Err(why.to_owned()),
+        }
+    }
+
     /// A conversation with the server, introduced and private. `by`: when there
     /// has to be a connection; servers that let strangers wait do it after that.
     async fn open(&self, inner: &Inner, by: Instant, end: Instant) -> Result<Conversation, Failed> {
