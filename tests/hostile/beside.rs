@@ -155,7 +155,7 @@ fn fi7_a_good_tenant_beside_hostile_ones_is_not_kept_waiting_and_nothing_grows()
 }
 
 #[test]
-fn fi7_i01_ten_thousand_proposals_of_one_tenant_keep_no_other_waiting() {
+fn fi7_i01_ten_thousand_proposals_a_minute_of_one_tenant_keep_no_other_waiting() {
     // What a host has that was told nothing.
     let stage = Stage::on_with(Backend::Sqlite, "[quota]\n", "30s");
     let operator = stage.host.new_token("hostile-operator", &["operator"], "hostile");
@@ -165,13 +165,18 @@ fn fi7_i01_ten_thousand_proposals_of_one_tenant_keep_no_other_waiting() {
         multipart(&[("component", &guests::PROBE), ("grant", b"[approval]\nrequired = 1\n")]);
     let operator = stage.host.with_token(&operator);
     operator.send(operator.request("POST", "/v1/tools").body(&media_type, body)).expect(201);
-    let flood = |part: usize| {
+    // Four agents in step; together ten thousand a minute, for a part of one or all of it, in turn
+    // with the good one alone, so that what else this machine does is in both.
+    let (each, every) = (long(600, 2_500) / ROUNDS as usize, Duration::from_millis(24));
+    let flood = |round: u32, part: usize| {
         let mut refused = 0;
         let agent = stage.host.with_token(&agents[part]);
-        for n in 0..2_500 {
+        let begun = Instant::now();
+        for n in 0..each {
+            std::thread::sleep((every * n as u32).saturating_sub(begun.elapsed()));
             let body = json!({ "tool": "probe", "arguments": { "mode": "no-effect" } }).to_string();
-            let request =
-                agent.request("POST", "/v1/actions").header("Idempotency-Key", &format!("flood-{part}-{n}"));
+            let key = format!("flood-{round}-{part}-{n}");
+            let request = agent.request("POST", "/v1/actions").header("Idempotency-Key", &key);
             let told = agent.send(request.body("application/json", body));
             assert!([201, 429].contains(&told.status()), "{}", told.json);
             refused += usize::from(told.status() == 429);
@@ -180,20 +185,26 @@ fn fi7_i01_ten_thousand_proposals_of_one_tenant_keep_no_other_waiting() {
     };
     let warm = Instant::now();
     good(&stage, 0, "warm", || warm.elapsed() > Duration::from_secs(1));
-    let begun = Instant::now();
-    let alone = good(&stage, 0, "alone", || begun.elapsed() > Duration::from_secs(8));
-    let over = AtomicBool::new(false);
-    let (beside, refused) = std::thread::scope(|scope| {
-        let caller = scope.spawn(|| good(&stage, 0, "beside", || over.load(Ordering::Relaxed)));
-        let refused: usize = at_once(agents.len(), flood).into_iter().sum();
-        over.store(true, Ordering::Relaxed);
-        (caller.join().expect("a caller"), refused)
-    });
+    let (mut alone, mut beside, mut refused) = (Vec::new(), Vec::new(), 0);
+    for round in 0..ROUNDS {
+        let begun = Instant::now();
+        let length = every * each as u32;
+        alone.extend(good(&stage, 0, &format!("alone-{round}"), || begun.elapsed() > length));
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let name = format!("beside-{round}");
+            let (stage, over) = (&stage, &over);
+            let caller = scope.spawn(move || good(stage, 0, &name, || over.load(Ordering::Relaxed)));
+            refused += at_once(agents.len(), |part| flood(round, part)).into_iter().sum::<usize>();
+            over.store(true, Ordering::Relaxed);
+            beside.extend(caller.join().expect("a caller"));
+        });
+    }
     // Four agents, twenty pending each.
-    assert_eq!(refused, 10_000 - 80);
+    assert_eq!(refused, 4 * (each * ROUNDS as usize - 20));
     let hundredths = if is_set("COUNTERSIGN_TESTS_ALONE") { 99 } else { 50 };
     let (alone, beside) = (slowest(alone, hundredths), slowest(beside, hundredths));
-    eprintln!("p{hundredths} of good calls: alone {alone:?}, beside 10,000 proposals {beside:?}");
+    eprintln!("p{hundredths} of good calls: alone {alone:?}, beside a flood {beside:?}");
     let most = (alone * 2).max(Duration::from_millis(100));
     assert!(beside <= most, "alone {alone:?}, beside {beside:?}");
 }

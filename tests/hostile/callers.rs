@@ -69,7 +69,8 @@ fn i04_another_tenants_place_in_its_events_shows_nothing_of_them_and_hides_nothi
     assert!(cursors.len() >= 5, "{cursors:?}");
     for after in [cursors[0].as_str(), cursors[2].as_str(), cursors[cursors.len() - 1].as_str()] {
         let key = format!("own-{after}");
-        let mut stream = Stream::open(&agent, &address, "/v1/events", Some(after)).ok().expect("a stream");
+        let mut stream = Stream::open(&agent, &address, "/v1/events", Some(after))
+            .unwrap_or_else(|told| panic!("no stream: {}", told.status()));
         let proposal =
             json!({ "tool": "refund", "arguments": stage.refund(&key, 100), "run_id": "r", "step": key });
         let own = agent.post("/v1/actions", &proposal).expect(201).id();
