@@ -9,6 +9,7 @@ mod deaths;
 mod egress;
 mod headers;
 mod installs;
+mod leaks;
 mod limits;
 mod names;
 mod processes;

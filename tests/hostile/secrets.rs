@@ -3,14 +3,14 @@
 
 use serde_json::json;
 
-use super::{contains, files_with, processes};
+use super::{contains, files_with};
 use crate::support::grants::{Route, grant};
 use crate::support::sse::Stream;
 use crate::support::{Fault, Mode, Rule, SECRET, Stage};
 
 /// The forms in which an echo is still recognised: as it is, base64, of a user and password,
 /// escaped for a URL and in JSON, in hexadecimal.
-fn forms() -> Vec<String> {
+pub(super) fn forms() -> Vec<String> {
     use base64::Engine as _;
     use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
     vec![
@@ -180,94 +180,6 @@ fn c06_a_secret_is_not_in_the_hosts_environment_or_command_line() {
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", stage.host.pid())).expect("its limits");
     let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("the limit");
     assert_eq!(core.split_whitespace().filter(|word| *word == "0").count(), 2, "no core dump: {core}");
-}
-
-/// What is where in a process's memory: whether any of it that can be read holds this text. `None`:
-/// nobody may look.
-fn memory_holds(pid: u32, text: &str) -> Option<bool> {
-    use std::os::unix::fs::FileExt as _;
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
-    let memory = std::fs::File::open(format!("/proc/{pid}/mem")).ok()?;
-    let mut looked = 0;
-    for line in maps.lines() {
-        let mut words = line.split_whitespace();
-        let (Some(range), Some(rights)) = (words.next(), words.next()) else { continue };
-        let Some((from, to)) = range.split_once('-') else { continue };
-        let at = |text: &str| u64::from_str_radix(text, 16).expect("an address");
-        // Kernel pages, and what nobody can have written a secret into.
-        if !rights.starts_with("rw") || line.contains("[v") {
-            continue;
-        }
-        let (mut from, to) = (at(from), at(to));
-        let mut bytes = vec![0; 1 << 20];
-        while from < to {
-            let wanted = usize::try_from(to - from).map_or(bytes.len(), |left| left.min(bytes.len()));
-            let Ok(read @ 1..) = memory.read_at(&mut bytes[..wanted], from) else { break };
-            looked += read;
-            if String::from_utf8_lossy(&bytes[..read]).contains(text) {
-                return Some(true);
-            }
-            // The next piece begins where a text over the border would.
-            let overlap = if (read as u64) < to - from { text.len().min(read - 1) } else { 0 };
-            from += (read - overlap) as u64;
-        }
-    }
-    (looked > 0).then_some(false)
-}
-
-#[test]
-fn c06_while_a_secret_is_being_sent_no_guest_process_has_it_in_its_memory() {
-    let stage = Stage::set();
-    stage.provider.fault(Rule::once("/v1/refunds", Fault::hold()));
-    let id = stage.approved("refund", "held", &stage.refund("held", 100));
-    stage.start_execute(&id);
-    stage.provider.wait_held(1);
-    // The provider has it, so the host sent it; the component waits for its answer.
-    let guests = processes::guests_of(&stage.host);
-    assert!(!guests.is_empty());
-    // The search finds what is there: the host reads it from its file and holds it.
-    if memory_holds(stage.host.pid(), SECRET) != Some(true) {
-        stage.provider.release();
-        crate::skip!("the memory of another process cannot be read here");
-    }
-    for pid in guests {
-        assert_eq!(memory_holds(pid, SECRET), Some(false), "guest process {pid}");
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).expect("its environment");
-        assert!(environment.is_empty());
-    }
-    stage.provider.release();
-    assert_eq!(stage.wait_for(&id, &["succeeded"]).outcome(), "succeeded");
-}
-
-#[cfg(debug_assertions)]
-#[test]
-fn c03_a_host_that_panics_with_a_secret_in_its_hands_says_nothing_of_it() {
-    let stage = Stage::set();
-    let id = stage.approved("refund", "panics", &stage.refund("panics", 100));
-    stage.host.stop();
-    // Where the request is written out whole, secret and all, and its first byte is next.
-    let mut command = stage.host.command();
-    command.envs([
-        ("COUNTERSIGN_PANIC_AT", "before-first-byte"),
-        ("RUST_BACKTRACE", "full"),
-        ("COUNTERSIGN_LOG", "trace"),
-    ]);
-    stage.host.wake_with(&mut command);
-    stage.start_execute(&id);
-    stage.host.wait_said("panicked at");
-    stage.wait_for(&id, &["failed_retryable", "outcome_unknown", "running"]);
-    stage.host.kill();
-    let said = stage.host.said();
-    assert!(said.contains("panicked at") && said.contains("stack backtrace"), "{said}");
-    for form in forms() {
-        assert!(!said.contains(&form), "{form} in what it said");
-        let found = files_with(stage.host.folder(), &form);
-        assert!(found.iter().all(|path| *path == stage.host.file("provider_key")), "{form}: {found:?}");
-    }
-    assert_eq!(stage.requests(crate::support::stage::REFUNDS, &id).len(), 0);
-    stage.host.wake();
-    let told = stage.wait_for(&id, &["succeeded", "outcome_unknown"]);
-    assert!(stage.requests(crate::support::stage::REFUNDS, &id).len() <= 1, "{}", told.json);
 }
 
 #[test]
