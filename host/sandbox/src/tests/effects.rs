@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use countersign_domain::effect::{Passage, Refusal};
 use countersign_domain::run::Ended;
@@ -121,6 +121,42 @@ async fn b17_a_caller_that_goes_away_does_not_take_the_gate_along() {
             tokio::task::yield_now().await;
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b17_a_store_dropped_at_any_of_a_thousand_moments_takes_no_send_along() {
+    // How long a whole run takes here and now; a moment is a part of that and a little more.
+    let begun = Instant::now();
+    for _ in 0..20 {
+        returned(&invoke(probe(mode("forbidden-host")), &Gate::yes()).await);
+    }
+    let most = begun.elapsed() / 20 * 5 / 4;
+    let mut gates = Vec::new();
+    for round in 0..1_000_u32 {
+        let gate = Gate::yes();
+        let running = tokio::spawn({
+            let gate = gate.clone();
+            let kind = ["drop-future", "forbidden-host", "write-then-trap"][round as usize % 3];
+            async move { invoke(probe(mode(kind)), &gate).await }
+        });
+        // Moments in an order that repeats none (the golden ratio's multiples).
+        let moment = Instant::now() + most * (round.wrapping_mul(2_654_435_769) >> 16) / (1 << 16);
+        while Instant::now() < moment {
+            tokio::task::yield_now().await;
+        }
+        running.abort();
+        drop(running.await);
+        gates.push(gate);
+    }
+    // Whatever had begun comes to its record, and nothing begins twice.
+    for gate in &gates {
+        while gate.recorded() < gate.count() {
+            tokio::task::yield_now().await;
+        }
+        assert!(gate.count() <= 1);
+    }
+    let sent = gates.iter().filter(|gate| gate.count() == 1).count();
+    assert!((1..gates.len()).contains(&sent), "moments before and after the send: {sent} of 1,000");
 }
 
 #[tokio::test(flavor = "multi_thread")]
