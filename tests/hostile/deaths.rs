@@ -129,3 +129,31 @@ fn a16_p2_a_guest_process_that_dies_in_a_lookup_settles_nothing_and_the_next_loo
     }
     stage.audit();
 }
+
+#[test]
+fn i05_an_action_whose_every_attempt_kills_its_host_is_given_up_after_five() {
+    let stage = Stage::set();
+    stage.host.stop();
+    stage.host.wake_armed("after-claim");
+    let proposal = json!({ "tool": "refund", "arguments": stage.refund("poison", 100), "run_id": "r",
+        "step": "1", "run": "auto" });
+    let proposed = stage.host.agent().post("/v1/actions", &proposal).expect(201);
+    stage.approve(&proposed.id(), &proposed.text("/fingerprint")).expect(200);
+    for _ in 1..5 {
+        stage.host.wait_halted();
+        stage.host.kill();
+        stage.host.wake_armed("after-claim");
+    }
+    stage.host.wait_halted();
+    stage.host.kill();
+    // A sixth would succeed.
+    stage.host.wake();
+    let ended = stage.wait_for(&proposed.id(), &["succeeded", "failed_terminal", "cancelled"]);
+    assert_eq!(ended.ending(), "failed_terminal retries_exhausted", "{}", ended.json);
+    assert_eq!(ended.number("/attempt"), 5);
+    assert_eq!(stage.counts(crate::support::stage::REFUNDS, &proposed.id()), (0, 0));
+    // It is in nobody's way.
+    let id = stage.approved("refund", "after", &stage.refund("after", 100));
+    assert_eq!(stage.execute(&id).outcome(), "succeeded");
+    stage.audit();
+}

@@ -1,5 +1,6 @@
 //! Tenants and agents that want more than their part: of the host's work, of people's attention.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -8,7 +9,7 @@ use crate::support::fleet::Fleet;
 use crate::support::grants::{Route, grant};
 use crate::support::host::Caller;
 use crate::support::stage::multipart;
-use crate::support::{Backend, Fault, Rule, Stage, Told, at_once, guests, postgres};
+use crate::support::{Backend, Fault, Rule, Stage, Told, at_once, guests, is_set, long, postgres};
 use crate::{on_both_stores, skip};
 
 /// Another tenant on the same host, with the probe.
@@ -243,4 +244,44 @@ fn i02_what_is_pending_counts_on_every_host_of_a_ledger() {
         .collect();
     assert!(told[..3].iter().all(|told| told.status() == 201));
     assert!(told[3..].iter().all(|told| over(told) == "pending.actor"), "one refusal on each host");
+}
+
+#[test]
+fn a14_a_thousand_sleeping_calls_of_one_tenant_do_not_delay_anothers() {
+    // What a host has that was told nothing: more wait than run, by far.
+    let stage = Stage::on_with(Backend::Sqlite, "[quota]\n", "60s");
+    let other = Other::on(&stage);
+    let route = Route::manual(stage.provider.port(), "/any/**");
+    stage.install_probe("sleeps", &grant("[limits]\nsend = \"60s\"", &[route]));
+    stage.provider.fault(Rule::always("/any/asleep", Fault::hold()));
+    let all = long(320, 1_000);
+    let next = AtomicUsize::new(0);
+    let asleep = at_once(8, |_| {
+        let mut callers = Vec::new();
+        loop {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            if n >= all {
+                return callers;
+            }
+            let key = format!("asleep-{n}");
+            let arguments = json!({ "mode": "writes", "url": stage.url("/any/asleep"), "bodies": [key] });
+            let id = stage.approved("sleeps", &key, &arguments);
+            callers.push(stage.execute_unheard(&id));
+        }
+    });
+    // As many as one tool may.
+    stage.provider.wait_held(128);
+    let calls: Vec<Duration> = (0..10)
+        .map(|n| {
+            let asked = Instant::now();
+            assert_eq!(other.act(&format!("calm-{n}"), "/any/calm").outcome(), "succeeded");
+            asked.elapsed()
+        })
+        .collect();
+    let slowest = calls.iter().max().expect("calls");
+    eprintln!("another tenant's calls beside {all} asleep: {calls:?}");
+    // From proposal to result, in a debug build, on a machine that has other work too.
+    assert!(*slowest < Duration::from_secs(if is_set("COUNTERSIGN_TESTS_ALONE") { 1 } else { 10 }));
+    assert_eq!(stage.provider.requests("/any/asleep").len(), 128);
+    drop(asleep);
 }

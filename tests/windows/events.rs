@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::on_both_stores;
+use crate::support::host::BINARY;
+use crate::support::process::stand_still;
 use crate::support::sse::{Event, Stream};
 use crate::support::stage::multipart;
 use crate::support::{Backend, Stage, Told, at_once, guests};
@@ -249,4 +252,55 @@ fn i03_two_thousand_sockets_that_never_read_are_ended_and_keep_nobody_else_waiti
 /// Where a tenant's events end at this moment.
 fn last_event(stage: &Stage) -> String {
     stage.host.agent().get("/v1/events?limit=1000").expect(200).number("/next").to_string()
+}
+
+/// A client whose process is stopped is for its host as one whose cable is pulled once its window
+/// is full: nobody takes anything, and nobody says so.
+#[test]
+fn i03_the_stream_of_a_client_that_was_stopped_is_ended_and_its_place_is_free_again() {
+    let stage = Stage::set();
+    let address = stage.host.address();
+    let token = stage.host.new_token("watcher", &["agent"], "default");
+    let watcher = stage.host.with_token(&token);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("token");
+    std::fs::write(&file, &token).expect("the token");
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("a mode");
+    // The token's other four, in which nothing happens.
+    let quiet = stage.propose("refund", "quiet", &stage.refund("quiet", 100)).expect(201).id();
+    let target = format!("/v1/actions/{quiet}/events");
+    let open = || Stream::open(&watcher, &address, &target, Some("2"));
+    let _quiet: Vec<Stream> =
+        (0..4).map(|_| open().unwrap_or_else(|told| panic!("no stream: {}", told.status()))).collect();
+    let mut child = Command::new(BINARY)
+        .args(["watch", "--all", "--url", &format!("http://{address}"), "--token-file"])
+        .arg(&file)
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("a client");
+    let until = Instant::now() + Duration::from_secs(60);
+    while open().is_ok() {
+        assert!(Instant::now() < until, "the client has no stream");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    stand_still(child.id());
+    let words = "x".repeat(2_000);
+    at_once(4, |part| {
+        for n in 0..40 {
+            let key = format!("much-{part}-{n}");
+            let id = stage.propose("probe", &key, &json!({ "mode": "no-effect" })).expect(201).id();
+            let reason = json!({ "reason": words });
+            stage.host.agent().post(&format!("/v1/actions/{id}/cancel"), &reason).expect(200);
+        }
+    });
+    let stopped = Instant::now();
+    while let Err(told) = open() {
+        assert_eq!(told.status(), 429);
+        assert!(stopped.elapsed() < Duration::from_secs(60), "its place is kept");
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    child.kill().expect("its end");
+    child.wait().expect("its end");
 }

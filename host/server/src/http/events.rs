@@ -307,7 +307,8 @@ impl Streams {
             ("streams.host", "this host", STREAMS.2, open.all),
         ] {
             if found >= limit {
-                let detail = format!("{whose} has {limit} open event streams, which is all it may; close one");
+                let detail =
+                    format!("{whose} has {limit} open event streams, which is all it may; close one");
                 let limit = u32::try_from(limit).unwrap_or(u32::MAX);
                 return Err(Problem::over(quota, whose, limit, STREAM_RETRY, detail));
             }
