@@ -1,8 +1,8 @@
 //! The figures, each measured on the real thing: the release binary over HTTP,
 //! with a provider that answers at once in this process.
 //!
-//! `cargo bench --bench figures -- [whole|postgres|replay|fresh|memory]`; without a word,
-//! all of them. `bench/README.md` says what each one is and what was measured.
+//! `cargo bench --bench figures -- [whole|postgres|history|replay|fresh|memory]`; without a
+//! word, all of them. `bench/README.md` says what each one is and what was measured.
 
 #![expect(clippy::disallowed_methods, reason = "where to measure is told by the environment")]
 
@@ -42,6 +42,9 @@ fn main() -> anyhow::Result<()> {
         }
         if wanted("postgres") {
             postgres::measure().await?;
+        }
+        if wanted("history") {
+            postgres::measure_history().await?;
         }
         if wanted("replay") {
             replay().await?;
