@@ -187,7 +187,8 @@ async fn history(cluster: &Cluster, upstream: &upstream::Upstream) -> anyhow::Re
     Ok(())
 }
 
-/// Copies of an action that ended, with its effect and events.
+/// Copies of the action that was proposed last, with its effect and events; copies are
+/// older than it.
 fn grow(cluster: &Cluster, database: &str, rows: u64) -> anyhow::Result<()> {
     let new_id = "decode(md5(n::text), 'hex')";
     for (table, changed) in [
@@ -216,7 +217,7 @@ fn grow(cluster: &Cluster, database: &str, rows: u64) -> anyhow::Result<()> {
             &format!(
                 "set synchronous_commit = off; alter table {table} disable trigger all; insert into {table} ({}) \
                  select {} from {table} o, generate_series(1, {rows}) n where o.{of} = (select id from actions where \
-                 state = 'succeeded' order by created limit 1); alter table {table} enable trigger all",
+                 state = 'succeeded' order by created desc limit 1); alter table {table} enable trigger all",
                 columns.join(", "),
                 values.join(", "),
             ),
