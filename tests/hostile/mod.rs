@@ -14,6 +14,7 @@ mod limits;
 mod names;
 mod processes;
 mod quotas;
+mod rows;
 mod secrets;
 mod surroundings;
 
