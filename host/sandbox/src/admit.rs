@@ -27,9 +27,13 @@ const NESTING: usize = 5_000;
 const BRANCHES: u32 = 20_000;
 
 /// The language that the engine is configured for (see `engine`), spelled out so
-/// that nothing joins it by a default.
-pub(crate) const LANGUAGE: WasmFeatures =
-    WasmFeatures::WASM2.union(WasmFeatures::EXTENDED_CONST).union(WasmFeatures::COMPONENT_MODEL);
+/// that nothing joins it by a default. Without `externref`, which the engine would
+/// take: a component can get none to hold, and one that has a place for it takes a
+/// collector's heap from the pool, which has one for everybody.
+pub(crate) const LANGUAGE: WasmFeatures = WasmFeatures::WASM2
+    .union(WasmFeatures::EXTENDED_CONST)
+    .union(WasmFeatures::COMPONENT_MODEL)
+    .difference(WasmFeatures::GC_TYPES);
 
 /// What is not in it, by the name under which it is refused.
 const OUTSIDE: &[(&str, WasmFeatures)] = &[
@@ -40,7 +44,8 @@ const OUTSIDE: &[(&str, WasmFeatures)] = &[
     ("tail-call", WasmFeatures::TAIL_CALL),
     ("relaxed-simd", WasmFeatures::RELAXED_SIMD),
     ("function-references", WasmFeatures::FUNCTION_REFERENCES),
-    ("gc", WasmFeatures::GC.union(WasmFeatures::FUNCTION_REFERENCES)),
+    (EXTERNREF, WasmFeatures::GC_TYPES),
+    ("gc", WasmFeatures::GC.union(WasmFeatures::FUNCTION_REFERENCES).union(WasmFeatures::GC_TYPES)),
     ("stack-switching", WasmFeatures::STACK_SWITCHING.union(WasmFeatures::WASM3)),
     ("custom-page-sizes", WasmFeatures::CUSTOM_PAGE_SIZES),
     ("memory-control", WasmFeatures::MEMORY_CONTROL),
@@ -52,6 +57,9 @@ const OUTSIDE: &[(&str, WasmFeatures)] = &[
     ("component-model maps", WasmFeatures::CM_MAP),
     ("component-model gc", WasmFeatures::CM_GC.union(WasmFeatures::WASM3)),
 ];
+
+/// What the door alone refuses, by the name in its refusal.
+pub(crate) const EXTERNREF: &str = "externref";
 
 const ASYNC: WasmFeatures = WasmFeatures::CM_ASYNC
     .union(WasmFeatures::CM_ASYNC_STACKFUL)

@@ -51,7 +51,7 @@ mod tests {
             ("nontrapping-float-to-int", "(func (param f32) (result i32) local.get 0 i32.trunc_sat_f32_s)"),
             ("multi-value", "(func (result i32 i32) i32.const 1 i32.const 2)"),
             ("bulk-memory", "(memory 1) (func i32.const 0 i32.const 0 i32.const 0 memory.fill)"),
-            ("reference-types", "(table 1 externref)"),
+            ("reference-types", "(func (result funcref) ref.null func)"),
             ("simd", "(func (result v128) v128.const i64x2 1 2)"),
             ("extended-const", "(global i32 (i32.add (i32.const 1) (i32.const 2)))"),
         ] {
@@ -62,7 +62,7 @@ mod tests {
             ["sign-extension", "multi-value", "simd"]
         );
         // In a component within a component, too.
-        let inner = wat::parse_str("(component (component (core module (table 1 externref))))").expect("one");
+        let inner = wat::parse_str("(component (component (core module (func (result funcref) ref.null func))))").expect("one");
         assert_eq!(used(&inner), ["reference-types"]);
     }
 }

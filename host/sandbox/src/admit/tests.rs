@@ -38,7 +38,7 @@ fn a02_what_ordinary_toolchains_use_is_taken() {
                 (func (param v128) (result v128 i32) (local.get 0) (i32.const 0))
                 (func (memory.fill (i32.const 0) (i32.const 0) (i32.const 9)))
                 (global (mut i32) (i32.add (i32.const 1) (i32.const 2)))
-                (func (param externref) (result i64) (i64.extend8_s (i64.const 1)))))",
+                (func (param funcref) (result i64) (i64.extend8_s (i64.const 1)))))",
         ),
         1 << 20,
     )

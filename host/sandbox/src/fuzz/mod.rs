@@ -5,8 +5,12 @@
 //! The host's functions are called by a component that reads its orders from the bytes: which
 //! function next, and with which raw arguments (see `families`). So every value of the ABI is
 //! tried, also those that no bindings generator writes.
+//!
+//! And whole programs are made from the bytes, for the engine as it is configured here (see
+//! `generated`).
 
 mod families;
+mod generated;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -28,7 +32,8 @@ use crate::state::{Setting, State};
 use crate::{SandboxConfig, admit, linker, run};
 
 /// The names of all targets, as the folders of the corpus are called.
-pub const TARGETS: &[&str] = &["grant", "canonical", "upload", "http", "io", "surroundings"];
+pub const TARGETS: &[&str] =
+    &["grant", "canonical", "upload", "http", "io", "surroundings", "modules", "components"];
 
 /// Runs the target of that name.
 ///
@@ -39,6 +44,8 @@ pub fn target(name: &str, data: &[u8]) {
         "grant" => grant(data),
         "canonical" => canonical(data),
         "upload" => upload(data),
+        "modules" => drop(generated::module(data)),
+        "components" => drop(generated::component(data)),
         family => drop(host(family, data)),
     }
 }
@@ -193,6 +200,20 @@ mod tests {
             }
         }
         assert!(inputs >= 3 * TARGETS.len(), "{inputs}");
+    }
+
+    /// From a generator that knows the language: what it makes of its first hundred seeds
+    /// (`cargo run --example keep`, in `fuzz`).
+    #[test]
+    fn a01_programs_made_for_the_engines_configuration_compile_end_and_do_the_same_again() {
+        let ran = |name: &str, run: fn(&[u8]) -> bool| {
+            let folder = format!("{}/fuzz/corpus/{name}", env!("CARGO_MANIFEST_DIR"));
+            let kept = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+            kept.filter(|path| run(&std::fs::read(path).unwrap())).count()
+        };
+        let (modules, components) =
+            (ran("modules", generated::module), ran("components", generated::component));
+        assert!(modules >= 50 && components >= 5, "{modules} {components} could be run");
     }
 
     #[test]
