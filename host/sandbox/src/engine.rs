@@ -46,6 +46,15 @@ pub(crate) fn compiler() -> Result<Engine, SandboxError> {
     start(&settings())
 }
 
+/// One that takes no notice of its clock. For a benchmark.
+#[cfg(feature = "bench")]
+pub(crate) fn unlimited(config: &SandboxConfig) -> Result<Engine, SandboxError> {
+    let mut c = settings();
+    c.epoch_interruption(false);
+    c.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(config)));
+    start(&c)
+}
+
 fn start(config: &Config) -> Result<Engine, SandboxError> {
     Engine::new(config).map_err(|e| {
         SandboxError::Engine(format!(

@@ -58,6 +58,8 @@ pub(crate) struct Local {
     /// Ready to instantiate, for as long as the process runs.
     tools: RwLock<HashMap<ComponentDigest, Arc<Tool>>>,
     _ticker: Ticker,
+    #[cfg(feature = "bench")]
+    pub(crate) unlimited: bool,
 }
 
 /// A linked component.
@@ -74,6 +76,8 @@ impl Local {
             tools: RwLock::default(),
             _ticker: Ticker::start(&engine, config.epoch_tick)?,
             engine,
+            #[cfg(feature = "bench")]
+            unlimited: false,
         })
     }
 
@@ -141,6 +145,8 @@ impl Local {
             Err(ended) => return RunReport { ended, log: Vec::new() },
         };
         let setting = Setting::of(&call, call.limits, Some(gate));
+        #[cfg(feature = "bench")]
+        let setting = Setting { unlimited: self.unlimited, ..setting };
         let arguments = call.arguments.into_string();
         let said = run::run(&self.engine, &setting, async |store| {
             let face = tool.face.instantiate_async(&mut *store).await?;

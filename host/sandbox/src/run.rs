@@ -65,7 +65,11 @@ async fn drive<T>(
         // Unconstrained: the runtime's budget makes things look not ready that
         // are, and in here that would change what the component sees. The epoch
         // yields instead.
-        tokio::time::timeout(setting.limits.wall, tokio::task::unconstrained(driven)).await
+        let driven = tokio::task::unconstrained(driven);
+        match setting.limited() {
+            true => tokio::time::timeout(setting.limits.wall, driven).await,
+            false => Ok(driven.await),
+        }
     };
     match outcome {
         Ok(Ok(value)) => Ok(value),

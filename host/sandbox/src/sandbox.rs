@@ -90,6 +90,25 @@ impl Sandbox {
         })))
     }
 
+    /// The same in this process, and without any limit on what runs: neither epochs nor a count of
+    /// memory, handles, bytes or time. For a benchmark of what those cost.
+    ///
+    /// # Errors
+    /// [`SandboxError::Engine`].
+    #[cfg(feature = "bench")]
+    pub fn without_limits(config: &SandboxConfig) -> Result<Sandbox, SandboxError> {
+        let engine = engine::unlimited(config)?;
+        let mut local = Local::new(engine.clone(), config)?;
+        local.unlimited = true;
+        Ok(Sandbox(Arc::new(Inner {
+            runner: Runner::Here(local),
+            compiler: Compiler::Here(engine),
+            cache: None,
+            max_component_bytes: config.max_component_bytes,
+            compilations: Semaphore::new(COMPILATIONS),
+        })))
+    }
+
     /// Says what a component is, before anybody decides to install it: checks the
     /// bytes, compiles them, and runs `describe` with nothing granted. The
     /// component is loaded afterwards.

@@ -57,6 +57,9 @@ pub(crate) struct Setting {
     pub(crate) in_flight: InFlight,
     pub(crate) output: SharedOutput,
     pub(crate) cpu: Arc<CpuAccount>,
+    /// For a benchmark of what the limits cost.
+    #[cfg(feature = "bench")]
+    pub(crate) unlimited: bool,
 }
 
 impl Setting {
@@ -85,7 +88,18 @@ impl Setting {
             output: SharedOutput::new(limits.log),
             cpu: Arc::new(CpuAccount::new(limits.cpu)),
             limits,
+            #[cfg(feature = "bench")]
+            unlimited: false,
         }
+    }
+
+    /// False in one benchmark.
+    pub(crate) fn limited(&self) -> bool {
+        #[cfg(feature = "bench")]
+        if self.unlimited {
+            return false;
+        }
+        true
     }
 
     /// A store with every limit set.
@@ -95,9 +109,11 @@ impl Setting {
             None => (Timestamp::from_micros(0), [0; 32]),
         };
         let mut table = ResourceTable::new();
-        table.set_max_capacity(limits::RESOURCES);
         let mut http = WasiHttpCtx::new();
-        http.set_field_size_limit(limits::FIELDS_BYTES);
+        if self.limited() {
+            table.set_max_capacity(limits::RESOURCES);
+            http.set_field_size_limit(limits::FIELDS_BYTES);
+        }
         let state = State {
             table,
             outbox: self.outbox.clone(),
@@ -114,6 +130,9 @@ impl Setting {
             sockets: WasiSocketsCtx::default(),
         };
         let mut store = Store::new(engine, state);
+        if !self.limited() {
+            return store;
+        }
         store.limiter(|state| &mut state.limiter);
         store.set_hostcall_fuel(limits::HOST_CALL_BYTES);
         store.set_max_component_handles(limits::HANDLES);
