@@ -62,7 +62,9 @@ mod tests {
             ["sign-extension", "multi-value", "simd"]
         );
         // In a component within a component, too.
-        let inner = wat::parse_str("(component (component (core module (func (result funcref) ref.null func))))").expect("one");
+        let inner =
+            wat::parse_str("(component (component (core module (func (result funcref) ref.null func))))")
+                .expect("one");
         assert_eq!(used(&inner), ["reference-types"]);
     }
 }
