@@ -53,6 +53,7 @@ const HELD: &[(&str, &[&str])] = &[
     ("tokio-rustls", &["countersign-gate"]),
     ("webpki-roots", &["countersign-gate", "countersign-store"]),
     ("jsonschema", &["countersign-gate"]),
+    ("hickory-resolver", &["countersign-gate"]),
 ];
 
 /// What the room of pure rules must not be able to do.

@@ -124,6 +124,8 @@ async fn b08_b10_b11_a_header_that_is_not_the_tools_to_set_refuses_the_whole_req
         ("x", "\ta"),
         ("x", "a\u{100}"),
         ("referer", "https://x/\u{e9}"),
+        ("referer", "\u{80}\u{ff}"),
+        ("content-location", "\t/a"),
         ("origin", "a b"),
         ("x y", "1"),
         ("x:", "1"),
