@@ -84,7 +84,9 @@ fn b01_a_name_that_alternates_with_each_question_reaches_nobody_inside() {
     });
     let endings: Vec<String> = endings.into_iter().flatten().collect();
     for told in &endings {
-        assert!(told == PROHIBITED || told == "failed_retryable not_sent", "{told}");
+        // A question that is asked again on the way takes the next answer: some calls may meet
+        // the good address each time, until they are given up.
+        assert!(told == PROHIBITED || told.ends_with(" not_sent"), "{told}");
     }
     assert!(endings.iter().any(|told| told == PROHIBITED), "{endings:?}");
     // Where the good address came first, nothing was sent, and the call was tried again.
