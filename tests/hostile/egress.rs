@@ -164,7 +164,7 @@ fn b02_a_private_address_needs_the_grants_word_even_for_a_granted_host() {
 fn b17_a_component_killed_at_any_moment_of_its_send_leaves_one_send_and_its_record() {
     let stage = Stage::set();
     let mut moment = Seed::of_this_run("b17_a_component_killed");
-    for round in 0..long(5, 125) {
+    for round in 0..long(5, 40) {
         let modes: Vec<&str> =
             (0..8).map(|_| *moment.pick(&["drop-future", "forbidden-host", "write-then-trap"])).collect();
         let begun: Vec<(String, &str, String)> = modes
