@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use countersign_domain::run::{Ended, ToolFailure};
 use serde_json::json;
 
-use super::rig::{Gate, component, digest, invoke, limit, mode, probe, returned};
+use super::rig::{
+    Gate, component, digest, in_processes, invoke, limit, mode, probe, returned, told_to_use_processes,
+};
 use crate::{Sandbox, SandboxConfig};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -225,6 +227,37 @@ async fn a14_a_full_sandbox_says_so_and_recovers() {
         returned(&run.await.unwrap());
     }
     returned(&sandbox.invoke(probe(mode("no-effect")), Gate::yes()).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a14_a_thousand_waiting_calls_of_one_tenant_keep_no_other_waiting() {
+    if told_to_use_processes() {
+        return;
+    }
+    let sandbox = in_processes();
+    let bytes = component("probe");
+    sandbox.load(digest(&bytes), bytes).await.unwrap();
+    let call = |tenant: &str, arguments| {
+        let mut call = probe(arguments);
+        call.context.tenant = tenant.parse().unwrap();
+        call
+    };
+    let gate = Gate::held();
+    let waiting: Vec<_> = (0..1_000)
+        .map(|_| {
+            let (sandbox, gate) = (sandbox.clone(), gate.clone());
+            let call = call("many", mode("forbidden-host"));
+            tokio::spawn(async move { sandbox.invoke(call, gate).await })
+        })
+        .collect();
+    gate.arrived.acquire_many(1_000).await.unwrap().forget();
+    // What is held is held; the other tenant's goes from its start to its end meanwhile.
+    returned(&sandbox.invoke(call("other", mode("no-effect")), Gate::yes()).await);
+    assert_eq!(gate.recorded(), 0);
+    gate.permits.as_ref().unwrap().add_permits(1_000);
+    for run in waiting {
+        returned(&run.await.unwrap());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
