@@ -238,8 +238,8 @@ async fn flood(sandbox: Sandbox) -> usize {
     let bytes = made::prints_a_gibibyte();
     sandbox.load(digest(&bytes), bytes.clone()).await.unwrap();
     let mut call = call_of(digest(&bytes), json!({}));
-    call.limits.cpu = Duration::from_secs(120);
-    call.limits.wall = Duration::from_secs(300);
+    call.limits.cpu = Duration::from_secs(1_800);
+    call.limits.wall = Duration::from_secs(1_800);
     let report = sandbox.invoke(call, Gate::yes()).await;
     assert_eq!(returned(&report), json!(0));
     let of = |stream: &str| {

@@ -155,7 +155,8 @@ fn a13_good_components_with_changed_bytes_end_at_most_the_process_that_compiles_
     }
     let until = Instant::now() + Duration::from_secs(if rig::long() { 600 } else { 4 });
     let (mut refused, mut objected, mut compiled) = (0, 0, 0);
-    while Instant::now() < until {
+    // And so many at least, however little of the machine there is.
+    while Instant::now() < until || refused < 100 || objected + compiled < 2 {
         let bytes = changed(&mut numbers, &all);
         // In this process. That it comes back at all is what is tested.
         if admit::admit(&bytes, 64 << 20).is_err() {
@@ -169,5 +170,4 @@ fn a13_good_components_with_changed_bytes_end_at_most_the_process_that_compiles_
         }
     }
     println!("{refused} refused, {objected} not compiled, {compiled} compiled");
-    assert!(refused > 100 && objected + compiled > 0, "{refused} {objected} {compiled}");
 }
