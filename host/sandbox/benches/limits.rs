@@ -106,9 +106,11 @@ const CALLS: usize = 10_000;
 async fn limits() {
     let probe = bytes("probe").expect("the probe");
     let config = SandboxConfig::default();
-    let mut sandboxes = vec![("all limits on", Sandbox::new(config.clone()).expect("the engine starts"))];
-    #[cfg(feature = "bench")]
-    sandboxes.push(("none", Sandbox::without_limits(&config).expect("the engine starts")));
+    let sandboxes = [
+        ("all limits on", Sandbox::new(config.clone()).expect("the engine starts")),
+        #[cfg(feature = "bench")]
+        ("none", Sandbox::without_limits(&config).expect("the engine starts")),
+    ];
     for (_, sandbox) in &sandboxes {
         sandbox.load(digest(&probe), probe.clone()).await.expect("it loads");
     }
