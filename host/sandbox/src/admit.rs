@@ -91,7 +91,8 @@ pub(crate) fn admit(bytes: &[u8], max_bytes: u64) -> Result<Admitted, SandboxErr
     Ok(admitted)
 }
 
-fn is_component(bytes: &[u8], max_bytes: u64) -> Result<(), SandboxError> {
+/// From its length and first bytes: what is obvious is said before anybody reads on.
+pub(crate) fn is_component(bytes: &[u8], max_bytes: u64) -> Result<(), SandboxError> {
     let refuse = |why: &str| Err(SandboxError::refused("the file", why));
     if bytes.is_empty() {
         return refuse("it is empty");

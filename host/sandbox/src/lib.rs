@@ -7,12 +7,12 @@
 //! Read in this order:
 //!
 //! 1. `sandbox`: [`Sandbox`], what can be asked of the room; `local`, who does it.
-//! 2. `admit`, `linker`: which bytes are taken, and all that they can import.
+//! 2. `examine`, `admit`, `linker`: which bytes are taken, and all that they can import.
 //! 3. `outbox`, `http`, `poll`: how a request becomes an effect, and when; `email`.
 //! 4. `clocks`, `output`, `surroundings`: the rest of a component's world.
 //! 5. `engine`, `limits`, `state`, `run`: the limits, and one run.
 //! 6. `compile`, `cache`, `manifest`, `reconcile`.
-//! 7. `process`: compiling and running in processes that can do nothing else.
+//! 7. `process`: reading, compiling and running in processes that can do nothing else.
 
 #![deny(missing_docs)]
 
@@ -26,6 +26,7 @@ mod effect_gate;
 mod email;
 mod engine;
 mod error;
+mod examine;
 mod features;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;

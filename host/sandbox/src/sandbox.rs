@@ -11,19 +11,19 @@ use countersign_domain::tool::{Inspection, Manifest, Preview};
 use tokio::sync::Semaphore;
 use wasmtime::Engine;
 
-use crate::admit::{self, Admitted};
 use crate::cache::Cache;
 use crate::config::SandboxConfig;
 use crate::effect_gate::EffectGate;
 use crate::error::SandboxError;
-use crate::local::{Local, RECONCILER, TOOL};
+use crate::examine::{self, Examined};
+use crate::local::{Local, RECONCILER};
 use crate::process::{self, CompileLimits, Pool, ProcessCommand};
 use crate::reconcile::ReconcileReport;
-use crate::{compile, engine, features, manifest};
+use crate::{admit, compile, engine, manifest};
 
-/// Components that are compiled at the same time. Each may take a minute of all
-/// processors; with one, whoever installs such a component keeps everybody else
-/// from installing anything.
+/// Components that are compiled at the same time, and as many are read. Each may
+/// take a minute of all processors; with one, whoever installs such a component
+/// keeps everybody else from installing anything.
 const COMPILATIONS: usize = 2;
 
 /// Runs components. Cheap to clone; all clones are one.
@@ -35,6 +35,7 @@ struct Inner {
     compiler: Compiler,
     cache: Option<Cache>,
     max_component_bytes: u64,
+    examinations: Semaphore,
     compilations: Semaphore,
 }
 
@@ -44,10 +45,30 @@ enum Runner {
     Elsewhere(Pool),
 }
 
-/// Where components are compiled.
+/// Where components are read and compiled.
 enum Compiler {
     Here(Engine),
     Elsewhere(ProcessCommand, CompileLimits),
+}
+
+impl Compiler {
+    fn examine(&self, bytes: &[u8], max_bytes: u64) -> Result<Examined, SandboxError> {
+        match self {
+            Compiler::Here(_) => examine::examine(bytes, max_bytes),
+            Compiler::Elsewhere(command, limits) => process::examine(command, *limits, bytes, max_bytes),
+        }
+    }
+
+    /// The bytes are read again: that they may be compiled is known where they are.
+    fn compile(&self, bytes: &[u8], max_bytes: u64) -> Result<Vec<u8>, SandboxError> {
+        match self {
+            Compiler::Here(engine) => {
+                examine::tool(bytes, max_bytes)?;
+                compile::compile(engine, bytes)
+            }
+            Compiler::Elsewhere(command, limits) => process::compile(command, *limits, bytes, max_bytes),
+        }
+    }
 }
 
 /// Where a component's code came from.
@@ -86,6 +107,7 @@ impl Sandbox {
             },
             cache,
             max_component_bytes: config.max_component_bytes,
+            examinations: Semaphore::new(COMPILATIONS),
             compilations: Semaphore::new(COMPILATIONS),
         })))
     }
@@ -105,6 +127,7 @@ impl Sandbox {
             compiler: Compiler::Here(engine),
             cache: None,
             max_component_bytes: config.max_component_bytes,
+            examinations: Semaphore::new(COMPILATIONS),
             compilations: Semaphore::new(COMPILATIONS),
         })))
     }
@@ -119,28 +142,27 @@ impl Sandbox {
     /// room to run `describe`.
     pub async fn inspect(&self, bytes: Arc<[u8]>) -> Result<Inspection, SandboxError> {
         let max = self.0.max_component_bytes;
-        let (digest, admitted, features) = {
-            let bytes = bytes.clone();
-            // Reading 64 MiB takes a second; the runtime's threads have others to serve.
-            blocking(move || {
-                let admitted = admit::admit(&bytes, max)?;
-                has_tool(&admitted)?;
-                let features = features::used(&bytes);
-                Ok((ComponentDigest(Digest::of(&bytes)), admitted, features))
-            })
-            .await?
+        admit::is_component(&bytes, max)?;
+        let Ok(turn) = self.0.examinations.acquire().await else {
+            return Err(SandboxError::Busy("the host is stopping".to_owned()));
         };
+        let (inner, given) = (self.0.clone(), bytes.clone());
+        // Reading 64 MiB takes a second; the runtime's threads have others to serve.
+        let (digest, examined) =
+            blocking(move || Ok((ComponentDigest(Digest::of(&given)), inner.compiler.examine(&given, max)?)))
+                .await?;
+        drop(turn);
         let size = bytes.len() as u64;
         self.load(digest, bytes).await?;
         let manifest = self.describe(digest).await?;
         Ok(Inspection {
             digest,
             size,
-            warnings: manifest::warnings(&manifest, &admitted.imports),
-            reconciles: admitted.exports.iter().any(|e| e == RECONCILER),
-            imports: admitted.imports,
-            exports: admitted.exports,
-            features,
+            warnings: manifest::warnings(&manifest, &examined.imports),
+            reconciles: examined.exports.iter().any(|e| e == RECONCILER),
+            imports: examined.imports,
+            exports: examined.exports,
+            features: examined.features,
             manifest,
         })
     }
@@ -191,11 +213,8 @@ impl Sandbox {
         }
         let inner = self.0.clone();
         blocking(move || {
-            has_tool(&admit::admit(&bytes, inner.max_component_bytes)?)?;
-            let compiled = match &inner.compiler {
-                Compiler::Here(engine) => compile::compile(engine, &bytes)?,
-                Compiler::Elsewhere(command, limits) => process::compile(command, *limits, &bytes)?,
-            };
+            admit::is_component(&bytes, inner.max_component_bytes)?;
+            let compiled = inner.compiler.compile(&bytes, inner.max_component_bytes)?;
             if let Some(cache) = &inner.cache {
                 cache.store(digest, &compiled);
             }
@@ -264,23 +283,6 @@ impl Inner {
             Runner::Elsewhere(pool) => pool.adopt(digest, compiled),
         }
     }
-}
-
-fn has_tool(admitted: &Admitted) -> Result<(), SandboxError> {
-    if admitted.exports.iter().any(|e| e == TOOL) {
-        return Ok(());
-    }
-    let exports = match admitted.exports.as_slice() {
-        [] => "nothing".to_owned(),
-        names => format!("`{}`", names.join("`, `")),
-    };
-    Err(SandboxError::refused(
-        format!("export `{TOOL}`"),
-        format!(
-            "it is missing; the component exports {exports}. A tool exports `describe`, `preview` and `invoke` in \
-             that interface; components of plain functions are not taken by this version"
-        ),
-    ))
 }
 
 /// Runs something slow beside the runtime's threads.

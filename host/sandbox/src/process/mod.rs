@@ -1,4 +1,4 @@
-//! Processes of the sandbox's own: one that compiles a component and ends, and
+//! Processes of the sandbox's own: one that reads or compiles a component and ends, and
 //! ones that run components. Both are this program started again, told what to do
 //! over one socket, and shut in before they touch a byte that somebody else wrote.
 //!
@@ -25,8 +25,8 @@ pub(crate) mod tests;
 mod watched;
 mod wire;
 
-pub(crate) use compiling::compile;
 pub use compiling::{CompileLimits, compile_component};
+pub(crate) use compiling::{compile, examine};
 pub use guest::guest_process;
 pub(crate) use pool::Pool;
 pub use spawn::ProcessCommand;

@@ -38,6 +38,11 @@ fn entry() {
     let ended = match std::env::var(ROLE).as_deref() {
         Ok("guest") => super::guest_process(),
         Ok("compile") => super::compile_component(),
+        Ok("end-of-whoever-reads") => {
+            // As a reader ends that runs out of stack.
+            let _ = std::io::stdin().read_to_end(&mut Vec::new());
+            std::process::abort()
+        }
         Ok(role @ ("watched-guest" | "opens" | "connects" | "starts" | "asks-for-sockets")) => {
             super::watched::be(role)
         }
@@ -129,6 +134,21 @@ async fn a13_a_compilation_that_takes_too_much_of_anything_is_ended_and_says_of_
             }
             other => panic!("{why}: {other:?}"),
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a13_what_ends_whoever_reads_a_component_ends_a_process_and_nothing_is_read_here() {
+    let reader = Some(command("end-of-whoever-reads"));
+    let sandbox = Sandbox::new(SandboxConfig { compile_in: reader, ..config() }).unwrap();
+    // A good one, so that whoever else read it would have taken it.
+    let bytes = component("refund");
+    for refused in [
+        sandbox.inspect(bytes.clone()).await.map(drop),
+        sandbox.load(digest(&bytes), bytes.clone()).await.map(drop),
+    ] {
+        let Err(error @ SandboxError::Refused { .. }) = refused else { panic!("{refused:?}") };
+        assert!(error.to_string().contains("or the compiler failed on it"), "{error}");
     }
 }
 

@@ -163,7 +163,7 @@ fn a13_good_components_with_changed_bytes_end_at_most_the_process_that_compiles_
             refused += 1;
             continue;
         }
-        match process::compile(&command("compile"), process::CompileLimits::default(), &bytes) {
+        match process::compile(&command("compile"), process::CompileLimits::default(), &bytes, 64 << 20) {
             Ok(_) => compiled += 1,
             Err(SandboxError::Refused { .. }) => objected += 1,
             Err(other) => panic!("after {refused} {objected} {compiled}: {other}"),
