@@ -190,7 +190,9 @@ pub trait Ledger: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Vec<Event>, StoreError>;
 
-    /// Events of a tenant after a cursor, in commit order.
+    /// Events of a tenant after a cursor, in commit order, none passed by. The newest
+    /// may be held back for a moment, until no transaction is open that could still
+    /// write one before them.
     async fn events(&self, tenant: &TenantId, after: i64, limit: u32) -> Result<Vec<Event>, StoreError>;
 
     /// Actions of all tenants that are due for a worker or the reaper: leases

@@ -492,6 +492,11 @@ impl<'a> Scene<'a> {
         self.store.events_of(&self.tenant, action, 0, 10_000).await.unwrap()
     }
 
+    /// Events of the tenant after a cursor, once so many are to be seen.
+    pub async fn tenant_events(&self, after: i64, many: usize) -> Vec<Event> {
+        seen(&*self.store, &self.tenant, after, many).await
+    }
+
     pub async fn facts(&self, action: ActionId) -> Vec<String> {
         let events = self.events(action).await;
         let fact =
@@ -571,4 +576,17 @@ pub fn new_tool(tenant: &TenantId, name: &str, version: &str, bytes: &str, grant
         grant_source: grant.into(),
         by: principal("olga"),
     }
+}
+
+/// Events of a tenant after a cursor, once so many are to be seen. A committed one may be held
+/// back for a moment, where a reader cannot tell whose transaction ended while it looked.
+pub async fn seen(store: &dyn Store, tenant: &TenantId, after: i64, many: usize) -> Vec<Event> {
+    for _ in 0..2_000 {
+        let events = store.events(tenant, after, 1_000).await.unwrap();
+        if events.len() >= many {
+            return events;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("fewer than {many} events in ten seconds");
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{InDatabase, PostgresOptions, PostgresStore, cluster};
-use crate::conformance::scene::Scene;
+use crate::conformance::scene::{Scene, seen};
 use crate::ledger::Ledger as _;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -37,7 +37,7 @@ async fn a_reader_never_goes_past_an_event_that_is_not_committed_yet() {
     let Some(backend) = InDatabase::open().await else { return };
     let scene = Scene::new(&backend).await;
     let first = scene.awaiting("first", 1).await;
-    let seen = scene.store.events(&scene.tenant, 0, 100).await.unwrap();
+    let seen = scene.tenant_events(0, 2).await;
     assert_eq!(seen.len(), 2);
     let last = seen[1].cursor;
 
@@ -63,7 +63,7 @@ async fn a_reader_never_goes_past_an_event_that_is_not_committed_yet() {
     assert_eq!(scene.store.events(&scene.tenant, last, 100).await.unwrap(), [], "not yet");
     assert_eq!(scene.events(quick.id).await.len(), 2, "of one action they are all there");
     tx.commit().await.unwrap();
-    let rest = scene.store.events(&scene.tenant, last, 100).await.unwrap();
+    let rest = scene.tenant_events(last, 3).await;
     let order: Vec<_> = rest.iter().map(|event| (event.action, event.seq)).collect();
     assert_eq!(order, [(first.id, 3), (quick.id, 1), (quick.id, 2)]);
 
@@ -72,7 +72,7 @@ async fn a_reader_never_goes_past_an_event_that_is_not_committed_yet() {
     let tx = elsewhere.transaction().await.unwrap();
     tx.query_one("select pg_current_xact_id()::text", &[]).await.unwrap();
     scene.awaiting("meanwhile", 1).await;
-    assert_eq!(scene.store.events(&scene.tenant, rest[2].cursor, 100).await.unwrap().len(), 2);
+    assert_eq!(scene.tenant_events(rest[2].cursor, 2).await.len(), 2);
     tx.rollback().await.unwrap();
 }
 
@@ -92,9 +92,9 @@ async fn cursors_go_on_in_a_database_that_was_restored_into_a_server_that_counts
         .unwrap();
     let url = cluster::shared().unwrap().url(backend.name());
     let reopened = PostgresStore::open(PostgresOptions::new(url)).await.unwrap();
-    let old = reopened.events(&scene.tenant, 0, 100).await.unwrap();
+    let old = seen(&reopened, &scene.tenant, 0, 2).await;
     assert_eq!(old.len(), 2, "what was written is still there");
     scene.awaiting("after", 1).await;
-    let new = reopened.events(&scene.tenant, old[1].cursor, 100).await.unwrap();
+    let new = seen(&reopened, &scene.tenant, old[1].cursor, 2).await;
     assert_eq!(new.len(), 2, "whoever resumes misses nothing");
 }
