@@ -135,22 +135,21 @@ fn break_2_a_component_that_runs_out_of_time_while_its_write_runs_does_not_end_t
     on: Backend,
 ) {
     let stage = Stage::on(on);
-    let route = Route::manual(stage.provider.port(), "/any/**");
-    // The call's time is over a moment before the send's: the component is ended first.
+    let route = Route::manual(stage.provider.port(), "/any/**").with("unplanned = 1");
+    // The first write takes its time, so that the second one's ends well after the call's: the
+    // component is ended first.
     stage.install_probe("hasty", &grant("[limits]\nwall = \"1s\"\nsend = \"1s\"", &[route]));
     let path = "/any/hasty";
+    stage.provider.fault(Rule::once(path, Fault::delay(500)));
     stage.provider.fault(Rule::once(path, Fault::hold()));
-    let id = stage.approved(
-        "hasty",
-        "hasty",
-        &json!({ "mode": "writes", "url": stage.url(path), "bodies": ["x"] }),
-    );
+    let arguments = json!({ "mode": "writes", "url": stage.url(path), "bodies": ["x", "y"] });
+    let id = stage.approved("hasty", "hasty", &arguments);
     stage.execute(&id).refused(409, "execution_in_doubt");
-    assert_eq!(stage.ledger(&id)[0]["status"], "unknown");
+    assert_eq!(stage.ledger(&id)[1]["status"], "unknown");
     assert_eq!(stage.facts(&id).last().map(String::as_str), Some("outcome_lost"));
     stage.cancel(&id).expect(200);
     assert_eq!(stage.action(&id).outcome(), "outcome_unknown", "a cancel hides nothing");
-    assert_eq!(stage.counts(path, &id), (1, 1));
+    assert_eq!(stage.counts(path, &id), (2, 2));
 }
 
 fn b17_a_component_that_drops_its_future_and_returns_has_sent_and_recorded_every_time(on: Backend) {
