@@ -136,52 +136,8 @@ pub(crate) fn running(more: u64) -> Result<(), Open> {
     limit(Resource::Nproc, 0)?;
     // Before the other: after that nobody may add one.
     #[cfg(test)]
-    watch()?;
+    super::watched::watch()?;
     shut(RUNNING, false)
-}
-
-/// Tests only: this process is to be ended by what it would only be refused.
-#[cfg(test)]
-pub(crate) static WATCHED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
-
-#[cfg(test)]
-fn watch() -> Result<(), Open> {
-    const CALLS: &[i64] = &[
-        libc::SYS_openat,
-        libc::SYS_openat2,
-        libc::SYS_mkdirat,
-        libc::SYS_unlinkat,
-        libc::SYS_renameat2,
-        libc::SYS_socket,
-        libc::SYS_socketpair,
-        libc::SYS_connect,
-        libc::SYS_bind,
-        libc::SYS_listen,
-        libc::SYS_accept4,
-        libc::SYS_clone,
-        libc::SYS_clone3,
-        libc::SYS_execve,
-        libc::SYS_execveat,
-        libc::SYS_kill,
-        libc::SYS_ptrace,
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_open,
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_creat,
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_fork,
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_vfork,
-    ];
-    if !WATCHED.load(std::sync::atomic::Ordering::Relaxed) {
-        return Ok(());
-    }
-    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
-    let rules = CALLS.iter().map(|call| (*call, Vec::new())).collect();
-    // Of two filters the stricter answer counts.
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::KillProcess, arch)?;
-    let filter: BpfProgram = filter.try_into()?;
-    Ok(seccompiler::apply_filter_all_threads(&filter)?)
 }
 
 fn limit(resource: Resource, most: u64) -> Result<(), Open> {

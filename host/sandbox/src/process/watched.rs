@@ -5,12 +5,13 @@
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use countersign_domain::run::Ended;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 use serde_json::json;
 
-use super::confine;
+use super::confine::{self, Open};
 use super::tests::{ROLE, command};
 use crate::tests::corpus::{Ready, SMALL, row, text};
 use crate::tests::rig::{Gate, call, component, digest, mode, probe, returned};
@@ -19,9 +20,52 @@ use crate::{Sandbox, SandboxConfig};
 /// Address space beyond what the corpus has reserved, bytes.
 const MORE: u64 = 4 << 30;
 
+/// This process is to be ended by what it would only be refused.
+static WATCHED: AtomicBool = AtomicBool::new(false);
+
+/// Adds that filter, in a process of this file's.
+pub(super) fn watch() -> Result<(), Open> {
+    const CALLS: &[i64] = &[
+        libc::SYS_openat,
+        libc::SYS_openat2,
+        libc::SYS_mkdirat,
+        libc::SYS_unlinkat,
+        libc::SYS_renameat2,
+        libc::SYS_socket,
+        libc::SYS_socketpair,
+        libc::SYS_connect,
+        libc::SYS_bind,
+        libc::SYS_listen,
+        libc::SYS_accept4,
+        libc::SYS_clone,
+        libc::SYS_clone3,
+        libc::SYS_execve,
+        libc::SYS_execveat,
+        libc::SYS_kill,
+        libc::SYS_ptrace,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_open,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_creat,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_fork,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_vfork,
+    ];
+    if !WATCHED.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+    let rules = CALLS.iter().map(|call| (*call, Vec::new())).collect();
+    // Of two filters the stricter answer counts.
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::KillProcess, arch)?;
+    let filter: BpfProgram = filter.try_into()?;
+    Ok(seccompiler::apply_filter_all_threads(&filter)?)
+}
+
 /// This process in one of the roles of this file.
 pub(super) fn be(role: &str) -> Result<(), String> {
-    confine::WATCHED.store(true, Ordering::Relaxed);
+    WATCHED.store(true, Ordering::Relaxed);
     if role != "watched-guest" {
         confine::begin().map_err(|open| open.0)?;
     }
