@@ -76,7 +76,7 @@ fn resident(pid: u32) -> u64 {
 }
 
 #[test]
-fn fi7_a_good_tenant_beside_hostile_ones_is_not_kept_waiting_and_nothing_grows() {
+fn fi7_p7_a_good_tenant_beside_hostile_ones_is_not_kept_waiting_and_nothing_grows() {
     let stage = Stage::set();
     // A tenant of its own: processes and turns are shared among tenants, not among their calls.
     let operator = stage.host.new_token("hostile-operator", &["operator"], "hostile");
@@ -155,7 +155,7 @@ fn fi7_a_good_tenant_beside_hostile_ones_is_not_kept_waiting_and_nothing_grows()
 }
 
 #[test]
-fn fi7_i01_ten_thousand_proposals_a_minute_of_one_tenant_keep_no_other_waiting() {
+fn fi7_i01_p7_ten_thousand_proposals_a_minute_of_one_tenant_keep_no_other_waiting() {
     // What a host has that was told nothing.
     let stage = Stage::on_with(Backend::Sqlite, "[quota]\n", "30s");
     let operator = stage.host.new_token("hostile-operator", &["operator"], "hostile");

@@ -96,7 +96,7 @@ fn b01_a_name_that_alternates_with_each_question_reaches_nobody_inside() {
 }
 
 #[test]
-fn b01_whatever_a_server_of_names_says_only_judged_addresses_are_connected_to() {
+fn b01_p6_whatever_a_server_of_names_says_only_judged_addresses_are_connected_to() {
     let (inside, dns) = (Inside::listening(), Dns::start());
     dns.say("inside.example", at(&["127.0.0.1"]));
     let good: IpAddr = GOOD.parse().expect("an address");

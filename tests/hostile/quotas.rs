@@ -89,7 +89,7 @@ fn i02_a_thousand_proposals_are_twenty_pending_and_the_rest_are_told_so() {
 }
 
 #[test]
-fn i01_an_agent_that_floods_meets_its_own_limit_and_no_other_tenant_does() {
+fn i01_p7_an_agent_that_floods_meets_its_own_limit_and_no_other_tenant_does() {
     let toml = "[quota]\nproposals_per_minute = { caller = 60 }\npending = { actor = 1000 }\n";
     let stage = Stage::on_with(Backend::Sqlite, toml, "30s");
     let other = Other::on(&stage);
@@ -154,7 +154,7 @@ fn a14_forty_calls_that_hang_leave_another_tenant_its_place_and_end_once_each() 
 }
 
 #[test]
-fn i01_a_tool_and_a_caller_that_hang_leave_room_for_the_rest_of_their_tenant() {
+fn i01_p7_a_tool_and_a_caller_that_hang_leave_room_for_the_rest_of_their_tenant() {
     let toml = "[quota]\nrunning = { tenant = 4, tool = 2, caller = 3 }\npending = { actor = 1000 }\n";
     let stage = Stage::on_with(Backend::Sqlite, toml, "60s");
     let held = "/any/held";
@@ -247,7 +247,7 @@ fn i02_what_is_pending_counts_on_every_host_of_a_ledger() {
 }
 
 #[test]
-fn a14_a_thousand_sleeping_calls_of_one_tenant_do_not_delay_anothers() {
+fn a14_p7_a_thousand_sleeping_calls_of_one_tenant_do_not_delay_anothers() {
     // What a host has that was told nothing: more wait than run, by far.
     let stage = Stage::on_with(Backend::Sqlite, "[quota]\n", "60s");
     let other = Other::on(&stage);

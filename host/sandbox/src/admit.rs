@@ -4,8 +4,9 @@
 //!
 //! Compiling costs far more than reading: 273 KiB of chosen bytes took 56 s and
 //! 1.4 GB. The limits here take the edge off (one pass over the code); they do
-//! not bound it. Where components come from strangers, compile in a process of
-//! its own with a time and a memory limit (see `compile`).
+//! not bound it; nor can what reads here be sure of itself. Where components come
+//! from strangers, both happen in a process of its own with a time and a memory
+//! limit (see `examine`).
 
 use wasmparser::{Encoding, Instance, Operator, Parser, Payload, Validator, WasmFeatures};
 

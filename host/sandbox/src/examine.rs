@@ -74,3 +74,30 @@ pub(crate) fn tool(bytes: &[u8], max_bytes: u64) -> Result<admit::Admitted, Sand
         ),
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a13_p7_names_by_the_mebibyte_are_refused_before_anybody_is_shown_them() {
+        let name = "a".repeat(10_000);
+        let exports: String = (0..110).map(|n| format!("(export \"{name}{n}\" (instance $i))")).collect();
+        let bytes = wat::parse_str(format!("(component (instance $i) {exports})")).unwrap();
+        let refused = examine(&bytes, 64 << 20).unwrap_err().to_string();
+        assert!(refused.contains("names") && refused.contains("1048576 is the most"), "{refused}");
+    }
+
+    #[test]
+    fn a16_p7_what_a_reader_says_is_bounded_and_plain_again() {
+        let said = |name: &str| Examined {
+            imports: Vec::new(),
+            exports: vec![name.to_owned()],
+            features: Vec::new(),
+        };
+        assert_eq!(said(TOOL).checked().unwrap().exports, [TOOL]);
+        for bad in ["x\u{1b}[2J", &"x".repeat(2 * NAMES + 1)] {
+            assert!(matches!(said(bad).checked(), Err(SandboxError::Refused { .. })));
+        }
+    }
+}

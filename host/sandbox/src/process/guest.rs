@@ -214,24 +214,11 @@ impl EffectGate for WayOut {
 
 #[cfg(test)]
 mod tests {
-    use countersign_domain::effect::OutboundRequest;
-
+    use super::super::tests::request;
     use super::*;
 
-    fn effect() -> Effect {
-        Effect::Http(OutboundRequest {
-            method: "POST".to_owned(),
-            scheme: None,
-            authority: None,
-            path_with_query: None,
-            headers: Vec::new(),
-            body: Vec::new(),
-            first_byte_timeout: None,
-        })
-    }
-
     #[tokio::test]
-    async fn a16_a_call_that_was_taken_back_says_nothing_after_its_end() {
+    async fn a16_p7_a_call_that_was_taken_back_says_nothing_after_its_end() {
         let config = SandboxConfig { max_runs: 1, ..SandboxConfig::default() };
         let local = Local::new(engine::engine(&config).unwrap(), &config).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -243,7 +230,7 @@ mod tests {
         guest.cancel(1);
         // The task that was to ask comes too late, and so does the one that ran the call.
         let late = WayOut { guest: guest.clone(), id: 1 };
-        let passage = tokio::time::timeout(Duration::from_secs(5), late.submit(effect())).await;
+        let passage = tokio::time::timeout(Duration::from_secs(5), late.submit(request())).await;
         assert!(matches!(passage, Ok(Passage::Stopped)), "{passage:?}");
         drop(late);
         guest.end(1, Said::Report { end: End::Stopped, log: Vec::new() });

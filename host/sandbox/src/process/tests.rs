@@ -138,7 +138,7 @@ async fn a13_a_compilation_that_takes_too_much_of_anything_is_ended_and_says_of_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a13_what_ends_whoever_reads_a_component_ends_a_process_and_nothing_is_read_here() {
+async fn a13_p7_what_ends_whoever_reads_a_component_ends_a_process_and_nothing_is_read_here() {
     let reader = Some(command("end-of-whoever-reads"));
     let sandbox = Sandbox::new(SandboxConfig { compile_in: reader, ..config() }).unwrap();
     // A good one, so that whoever else read it would have taken it.
@@ -160,6 +160,19 @@ async fn a13_what_a_component_lacks_is_found_where_it_is_compiled() {
     assert!(refused.to_string().contains("does not fit the interface"), "{refused}");
 }
 
+/// An effect that some call asks for.
+pub(crate) fn request() -> Effect {
+    Effect::Http(OutboundRequest {
+        method: "POST".to_owned(),
+        scheme: None,
+        authority: None,
+        path_with_query: None,
+        headers: Vec::new(),
+        body: Vec::new(),
+        first_byte_timeout: None,
+    })
+}
+
 /// A process that says what no honest one does, at the first call.
 fn lies(lie: &str) -> Result<(), String> {
     let mut socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
@@ -174,21 +187,12 @@ fn lies(lie: &str) -> Result<(), String> {
     for _ in 0..3 {
         receive().unwrap();
     }
-    let request = OutboundRequest {
-        method: "POST".to_owned(),
-        scheme: None,
-        authority: None,
-        path_with_query: None,
-        headers: Vec::new(),
-        body: Vec::new(),
-        first_byte_timeout: None,
-    };
     let ended = |id, end, log| FromGuest::Ended { id, said: Said::Report { end, log } };
-    let effect = || FromGuest::Effect { id: 1, effect: Effect::Http(request.clone()) };
+    let effect = || FromGuest::Effect { id: 1, effect: request() };
     let said: Vec<Vec<u8>> = match lie {
         "another-call" => vec![frame(&ended(7, End::Stopped, Vec::new())).unwrap()],
         "another-calls-effect" => {
-            vec![frame(&FromGuest::Effect { id: 7, effect: Effect::Http(request.clone()) }).unwrap()]
+            vec![frame(&FromGuest::Effect { id: 7, effect: request() }).unwrap()]
         }
         "too-long" => vec![u32::MAX.to_le_bytes().to_vec()],
         "no-message" => vec![[&7u32.to_le_bytes()[..], b"garbage"].concat()],

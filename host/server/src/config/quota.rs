@@ -58,6 +58,8 @@ struct Pending {
 
 /// `{ tenant = …, tool = …, caller = … }`; or one number, which is the tenant's,
 /// whichever of its tools and callers take it up.
+///
+/// Read by hand: serde's untagged enums do not say which key was wrong.
 #[derive(Debug, Default)]
 struct Running {
     tenant: Option<u32>,
