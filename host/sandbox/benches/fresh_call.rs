@@ -7,16 +7,18 @@
 //! for calls in guest processes (this program started again), one caller and
 //! several.
 
+mod common;
+
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use async_trait::async_trait;
-use countersign_domain::canonical::CanonicalJson;
 use countersign_domain::effect::{Answer, Effect, Passage};
-use countersign_domain::id::{ActionId, ComponentDigest, Digest};
-use countersign_domain::run::{Call, Ended, RunContext, RunLimits};
-use countersign_domain::time::Timestamp;
+use countersign_domain::id::{ComponentDigest, Digest};
+use countersign_domain::run::Ended;
 use countersign_sandbox::{EffectGate, ProcessCommand, Sandbox, SandboxConfig};
+
+use common::{STARTED, call};
 
 const CALLS: usize = 20_000;
 
@@ -27,32 +29,7 @@ impl EffectGate for AtOnce {
     async fn submit(&self, _: Effect) -> Passage {
         let body = br#"{"id":"re_1","status":"succeeded","amount":1250,"currency":"eur"}"#.to_vec();
         let answer = Answer { status: 200, headers: Vec::new(), body };
-        Passage::Answered { answer, at: Timestamp::from_micros(1_790_000_000_000_000) }
-    }
-}
-
-fn call(component: ComponentDigest, arguments: &str) -> Call {
-    Call {
-        component,
-        arguments: CanonicalJson::parse(arguments, Default::default()).expect("arguments are JSON"),
-        context: RunContext {
-            tenant: "bench".parse().expect("a tenant"),
-            action: "0b5ae1f2-6c3d-8e4f-9a0b-1c2d3e4f5a6b".parse::<ActionId>().expect("an id"),
-            run: None,
-            step: None,
-            actor: "bench".parse().expect("a principal"),
-            started: Timestamp::from_micros(1_790_000_000_000_000),
-            seed: [7; 32],
-        },
-        limits: RunLimits {
-            memory: 64 << 20,
-            cpu: Duration::from_secs(5),
-            wall: Duration::from_secs(60),
-            result: 256 << 10,
-            log: 64 << 10,
-            request_body: 1 << 20,
-        },
-        forbidden_headers: Arc::default(),
+        Passage::Answered { answer, at: STARTED }
     }
 }
 

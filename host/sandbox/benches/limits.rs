@@ -6,19 +6,19 @@
 //! `guest-examples/build`); resident memory of calls that wait for an answer. In this process: what
 //! guest processes add is in `fresh_call`.
 
+mod common;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use countersign_domain::canonical::CanonicalJson;
 use countersign_domain::effect::{Answer, Effect, Passage};
-use countersign_domain::id::{ActionId, ComponentDigest, Digest};
-use countersign_domain::run::{Call, Ended, RunContext, RunLimits};
-use countersign_domain::time::Timestamp;
+use countersign_domain::id::{ComponentDigest, Digest};
+use countersign_domain::run::Ended;
 use countersign_sandbox::{EffectGate, Loaded, Sandbox, SandboxConfig};
 
-const STARTED: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
+use common::{STARTED, call};
 
 /// Answers at once, or never.
 struct Gate(Option<&'static str>);
@@ -45,31 +45,6 @@ fn bytes(name: &str) -> Option<Arc<[u8]>> {
         .map(|folder| folder.join(format!("{name}.wasm")))
         .find_map(|path| std::fs::read(path).ok())
         .map(Into::into)
-}
-
-fn call(component: ComponentDigest, arguments: &str) -> Call {
-    Call {
-        component,
-        arguments: CanonicalJson::parse(arguments, Default::default()).expect("arguments are JSON"),
-        context: RunContext {
-            tenant: "bench".parse().expect("a tenant"),
-            action: "0b5ae1f2-6c3d-8e4f-9a0b-1c2d3e4f5a6b".parse::<ActionId>().expect("an id"),
-            run: None,
-            step: None,
-            actor: "bench".parse().expect("a principal"),
-            started: STARTED,
-            seed: [7; 32],
-        },
-        limits: RunLimits {
-            memory: 64 << 20,
-            cpu: Duration::from_secs(5),
-            wall: Duration::from_secs(600),
-            result: 256 << 10,
-            log: 64 << 10,
-            request_body: 1 << 20,
-        },
-        forbidden_headers: Arc::default(),
-    }
 }
 
 fn resident() -> u64 {
